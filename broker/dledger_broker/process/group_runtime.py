@@ -189,7 +189,7 @@ class GroupRuntime:
                     self._trace,
                     settings,
                 )
-        host.start(_Links(self._links))
+        host.start(self._links)
         listener.add_group(
             names.group, LinkTarget(names.member, frozenset(self._links), host, self._links)
         )
@@ -233,16 +233,6 @@ class GroupRuntime:
         self._log.close()
         self._store.close()
         self._folder.close()
-
-
-class _Links:
-    """The host's sender: picks the link."""
-
-    def __init__(self, links: dict[MemberId, PeerLink]) -> None:
-        self._links = links
-
-    def send(self, peer: MemberId, message: object) -> None:
-        self._links[peer].send(message)  # type: ignore[arg-type]
 
 
 def _by_member(addresses: Mapping[str, str]) -> dict[MemberId, str]:

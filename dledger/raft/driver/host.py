@@ -15,15 +15,16 @@ that nobody has thought of.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
 from dledger.log.writing.write_round import Round
 from dledger.raft.api import Leadership, OnBarrier, OnLeadership, PeerMessage
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS, DeadlineTimer
+from dledger.raft.driver.peer_link import PeerLink
 from dledger.raft.driver.saving import SavedMachine, Saving
 from dledger.raft.driver.shared_barriers import SharedBarriers
 from dledger.raft.driver.silence import Silences
@@ -46,14 +47,6 @@ class HostSettings:
     """How long a change of the state may stay unsaved."""
     state_full: type[OSError] | None = None
     """What a flush raises when the disk had no room and nothing was begun; it is tried again."""
-
-
-class Sender(Protocol):
-    """The links of the group, as the host needs them."""
-
-    def send(self, peer: MemberId, message: PeerMessage) -> None:
-        """Queue a message, or drop it when the link is down."""
-        ...
 
 
 OnFailure = Callable[[BaseException], None]
@@ -88,7 +81,7 @@ class GroupHost:
             interval=settings.save_interval,
             full=settings.state_full,
         )
-        self._sender: Sender | None = None
+        self._links: Mapping[MemberId, PeerLink] = {}
         self._scheduled = False
         self._timer = DeadlineTimer(self._loop, self._timer_fired)
         self._tick_due = False
@@ -106,9 +99,9 @@ class GroupHost:
 
     # What the member calls.
 
-    def start(self, sender: Sender) -> None:
-        """Start the group; messages go to `sender`."""
-        self._sender = sender
+    def start(self, links: Mapping[MemberId, PeerLink]) -> None:
+        """Start the group; its messages leave by these links, one to each other member."""
+        self._links = links
         self.group.start(self._clock.monotonic())
         self._due()
 
@@ -300,8 +293,7 @@ class GroupHost:
         while True:
             outputs = group.outputs()
             for peer, message in outputs.messages:
-                assert self._sender is not None
-                self._sender.send(peer, message)
+                self._links[peer].send(message)
             if outputs.write is not None:
                 self._start_write(outputs.write)
             self._apply_waits = self._apply_waits or outputs.apply_ready

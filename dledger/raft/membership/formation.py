@@ -29,29 +29,11 @@ that it tells is at least every term in which it counted such messages.
 import enum
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dledger.raft.wire.messages import Hello
 from dledger.types import MemberId
 from dledger_proto.entry import CorruptEntry, encode_genesis, parse_genesis
-
-
-@dataclass(slots=True)
-class PeerView:
-    """What a peer's present process said of itself last."""
-
-    incarnation: bytes
-    state_number: int = 0
-    term: int = 0
-    group_id: bytes = b""
-    quarantined: bool = False
-    lifted: bool = False
-    recorded: bytes = b""
-    """The incarnation of this member that the peer has on disk."""
-    echo_state: int = 0
-    met: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    genesis: bytes = b""
 
 
 class Forming(enum.Enum):
@@ -95,7 +77,7 @@ def decide(
     member: MemberId,
     incarnation: bytes,
     members: Sequence[MemberId],
-    views: Mapping[MemberId, PeerView],
+    views: Mapping[MemberId, Hello],
 ) -> Decision:
     """Apply the table to a member without data."""
     formed = {peer: view for peer, view in views.items() if view.group_id}
@@ -135,7 +117,7 @@ def decide(
     return Decision(Forming.FORM, genesis=genesis_of(cluster, group, met))
 
 
-def _mismatch(view: PeerView, cluster: str, group: str, members: Sequence[MemberId]) -> str:
+def _mismatch(view: Hello, cluster: str, group: str, members: Sequence[MemberId]) -> str:
     try:
         genesis = parse_genesis(view.genesis)
     except CorruptEntry as error:
@@ -151,7 +133,7 @@ def _mismatch(view: PeerView, cluster: str, group: str, members: Sequence[Member
 
 
 def met_by(
-    member: MemberId, incarnation: bytes, views: Mapping[MemberId, PeerView]
+    member: MemberId, incarnation: bytes, views: Mapping[MemberId, Hello]
 ) -> dict[str, bytes]:
     """Return whom a member without data has met: itself, and the others without data."""
     met: dict[str, bytes] = {member: incarnation}
@@ -194,7 +176,7 @@ def recorded_by(
     incarnation: bytes,
     group_id: bytes,
     peers: Sequence[MemberId],
-    views: Mapping[MemberId, PeerView],
+    views: Mapping[MemberId, Hello],
 ) -> Recorded:
     """Return who has not recorded this incarnation yet, and the highest term of those who have."""
     missing: list[MemberId] = []

@@ -12,20 +12,14 @@ be mistaken for news.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dledger.log.hard_state import HardState
 from dledger.log.identity import INCARNATION_SIZE
 from dledger.raft.context import Context
 from dledger.raft.gate import Arrival, PeerSession, term_on_disk
-from dledger.raft.membership.formation import (
-    PeerView,
-    Promise,
-    forgotten_by,
-    met_by,
-    recorded_by,
-)  # fmt: skip
+from dledger.raft.membership.formation import Promise, forgotten_by, met_by, recorded_by
 from dledger.raft.membership.joining import Joining
 from dledger.raft.wire.messages import Hello, Message
 from dledger.types import MemberId
@@ -61,7 +55,8 @@ class Membership:
         """16 bytes once formed here, else empty."""
         self._genesis_payload = genesis
         self._hooks = hooks
-        self.views: dict[MemberId, PeerView] = {}
+        self.views: dict[MemberId, Hello] = {}
+        """The newest hello of each peer, with the first entry from an earlier one if it had any."""
         self._sessions = {peer: PeerSession() for peer in context.peers}
         self._heard_session = dict.fromkeys(context.peers, 0)
         """The session of each peer's newest hello, believed or not. Own hellos echo it."""
@@ -217,17 +212,8 @@ class Membership:
         before = self.views.get(sender)
         if hello.group_id and hello.incarnation == self.recorded(sender):
             self._promise(sender, hello.incarnation, hello.term)
-        view = PeerView(
-            hello.incarnation,
-            hello.state_number,
-            hello.term,
-            hello.group_id,
-            hello.quarantined,
-            hello.lifted,
-            hello.recorded,
-            hello.echo_state,
-            hello.met,
-            hello.genesis or (before.genesis if before and before.group_id else b""),
+        view = replace(
+            hello, genesis=hello.genesis or (before.genesis if before and before.group_id else b"")
         )
         news = before is None or (before.incarnation, before.state_number) != (
             view.incarnation,
@@ -370,5 +356,5 @@ class Membership:
         self.advance()
 
 
-def _met_matters(view: PeerView) -> tuple[bytes, bytes]:
+def _met_matters(view: Hello) -> tuple[bytes, bytes]:
     return view.incarnation, view.group_id

@@ -8,7 +8,8 @@ the decision (`formation.py`).
 from collections.abc import Mapping
 
 from dledger.raft.context import Context
-from dledger.raft.membership.formation import Decision, Forming, PeerView, decide
+from dledger.raft.membership.formation import Decision, Forming, decide
+from dledger.raft.wire.messages import Hello
 from dledger.types import MemberId
 from dledger_proto.entry import parse_genesis
 
@@ -30,13 +31,13 @@ class Joining:
         """Decide again: this member has a new life."""
         self._decision = None
 
-    def advance(self, incarnation: bytes, views: Mapping[MemberId, PeerView]) -> bytes:
+    def advance(self, incarnation: bytes, views: Mapping[MemberId, Hello]) -> bytes:
         """Take the next step; return the payload of the first entry once it is on disk."""
         if self._decision is None:
             self._decide(incarnation, views)
         return b"" if self._decision is None else self._write(self._decision)
 
-    def _decide(self, incarnation: bytes, views: Mapping[MemberId, PeerView]) -> None:
+    def _decide(self, incarnation: bytes, views: Mapping[MemberId, Hello]) -> None:
         context = self._context
         decision = decide(
             cluster=context.settings.cluster,

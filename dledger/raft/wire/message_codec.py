@@ -4,11 +4,11 @@ Owns: the binary form of the messages that `messages.py` lists. Does not own how
 (`driver/peer_link.py`), nor where an append request gets its entries from (`loading.py`).
 Little-endian. Every message begins with
 
-      0  4  magic "DLP1"          4  1  version (1)         5  1  type, see `_DECODERS`
+      0  4  magic "DLP1"          4  1  version (1)         5  1  type: `TYPE` of its class
       6  2  flags (by type)       8  8  session: of the sender's process, random, never 0
      16  8  sequence: grows by 1 with each message of this session to this receiver
 
-and goes on with the fixed struct of its type, below; an append request ends with entry frames
+and goes on with the fields of its type, below; an append request ends with entry frames
 (`DLE1`) exactly as they lie in the log, a hello with names and a genesis payload. All numbers are
 u64 unless said otherwise; terms, indexes and positions are below 2**63.
 
@@ -17,7 +17,7 @@ u64 unless said otherwise; terms, indexes and positions are below 2**63.
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from dledger.raft.wire.messages import (
     AppendAnswer,
@@ -45,14 +45,31 @@ _NUMBER_MAX: Final = 1 << 63
 # Encoding.
 
 _HELLO = struct.Struct("<16s16s16sQQQQIHHHBB")
-_VOTE = struct.Struct("<QQQQ")
-_PRE_VOTE_ANSWER = struct.Struct("<QQ")
-_VOTE_ANSWER = struct.Struct("<QQQ")
 _APPEND = struct.Struct("<QQQQQQqq")
 _APPEND_ANSWER = struct.Struct("<QQQQQQq")
-_TERM = struct.Struct("<Q")
-_BARRIER_ANSWER = struct.Struct("<QQQ")
 _NO_ID = bytes(16)
+
+
+def _plain(kind: type[Message], flag: str = "") -> tuple[struct.Struct, Sequence[str], str]:
+    """Return the form of a message of numbers; `flag` names the field that is bit 0 of the flags.
+
+    The numbers are the other fields, in the order of the class.
+    """
+    fields: tuple[str, ...] = kind.__match_args__
+    names = [name for name in fields if name != flag]
+    return struct.Struct(f"<{len(names)}Q"), names, flag
+
+
+_PLAIN: Final[Mapping[type[Message], tuple[struct.Struct, Sequence[str], str]]] = {
+    PreVote: _plain(PreVote),
+    PreVoteAnswer: _plain(PreVoteAnswer, "granted"),
+    VoteRequest: _plain(VoteRequest),
+    VoteAnswer: _plain(VoteAnswer, "granted"),
+    TermNotice: _plain(TermNotice),
+    TimeoutNow: _plain(TimeoutNow),
+    BarrierRequest: _plain(BarrierRequest, "quarantined"),
+    BarrierAnswer: _plain(BarrierAnswer, "confirmed"),
+}
 
 
 def encode(message: Message) -> list[Buffer]:
@@ -88,10 +105,6 @@ def _encode_hello(message: Hello) -> tuple[int, list[Buffer]]:
         parts += (bytes((len(name.encode()),)), name.encode(), incarnation)
     parts.append(message.genesis)
     return flags, [b"".join(parts)]
-
-
-def _encode_vote(message: PreVote | VoteRequest) -> tuple[int, list[Buffer]]:
-    return 0, [_VOTE.pack(message.number, message.term, message.last_index, message.last_term)]
 
 
 def _encode_append(message: AppendRequest) -> tuple[int, list[Buffer]]:
@@ -141,22 +154,12 @@ def _body(message: Message) -> tuple[int, list[Buffer]]:
             return _encode_append(message)
         case AppendAnswer():
             return _encode_append_answer(message)
-        case PreVote() | VoteRequest():
-            return _encode_vote(message)
-        case PreVoteAnswer(number, term, granted):
-            return granted, [_PRE_VOTE_ANSWER.pack(number, term)]
-        case VoteAnswer(number, term, voter_term, granted):
-            return granted, [_VOTE_ANSWER.pack(number, term, voter_term)]
-        case TermNotice(term) | TimeoutNow(term):
-            return 0, [_TERM.pack(term)]
-        case BarrierRequest(number, quarantined):
-            return quarantined, [_TERM.pack(number)]
-        case BarrierAnswer(number, term, index, confirmed):
-            return confirmed, [_BARRIER_ANSWER.pack(number, term, index)]
         case Hello():
             return _encode_hello(message)
         case _:
-            raise AssertionError(f"{type(message).__name__} is not on the list")
+            shape, names, flag = _PLAIN[type(message)]
+            numbers = shape.pack(*[getattr(message, name) for name in names])
+            return bool(flag and getattr(message, flag)), [numbers]
 
 
 # Decoding.
@@ -282,41 +285,21 @@ def _decode_append_answer(body: memoryview, flags: int) -> AppendAnswer:
     )
 
 
-def _decode_vote(kind: type[PreVote] | type[VoteRequest]) -> Callable[..., Message]:
-    def decode_it(body: memoryview, _flags: int) -> Message:
-        number, term, last_index, last_term = _numbers(_VOTE, body)
-        return kind(number, term, last_index, last_term)
+def _plain_decoder(kind: type[Message]) -> Callable[[memoryview, int], Message]:
+    shape, names, flag = _PLAIN[kind]
+
+    def decode_it(body: memoryview, flags: int) -> Message:
+        fields: dict[str, Any] = dict(zip(names, _numbers(shape, body), strict=True))
+        if flag:
+            fields[flag] = bool(flags & 1)
+        return kind(**fields)
 
     return decode_it
 
 
-def _decode_pre_vote_answer(body: memoryview, flags: int) -> PreVoteAnswer:
-    number, term = _numbers(_PRE_VOTE_ANSWER, body)
-    return PreVoteAnswer(number, term, bool(flags & 1))
-
-
-def _decode_vote_answer(body: memoryview, flags: int) -> VoteAnswer:
-    number, term, voter_term = _numbers(_VOTE_ANSWER, body)
-    return VoteAnswer(number, term, voter_term, bool(flags & 1))
-
-
-def _decode_barrier_answer(body: memoryview, flags: int) -> BarrierAnswer:
-    number, term, index = _numbers(_BARRIER_ANSWER, body)
-    return BarrierAnswer(number, term, index, bool(flags & 1))
-
-
 _DECODERS: Final[Mapping[int, Callable[[memoryview, int], Message]]] = {
     Hello.TYPE: _decode_hello,
-    PreVote.TYPE: _decode_vote(PreVote),
-    PreVoteAnswer.TYPE: _decode_pre_vote_answer,
-    VoteRequest.TYPE: _decode_vote(VoteRequest),
-    VoteAnswer.TYPE: _decode_vote_answer,
     AppendRequest.TYPE: _decode_append,
     AppendAnswer.TYPE: _decode_append_answer,
-    TermNotice.TYPE: lambda body, _: TermNotice(*_numbers(_TERM, body)),
-    TimeoutNow.TYPE: lambda body, _: TimeoutNow(*_numbers(_TERM, body)),
-    BarrierRequest.TYPE: lambda body, flags: BarrierRequest(
-        _numbers(_TERM, body)[0], bool(flags & 1)
-    ),
-    BarrierAnswer.TYPE: _decode_barrier_answer,
+    **{kind.TYPE: _plain_decoder(kind) for kind in _PLAIN},
 }

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
@@ -17,7 +18,7 @@ from dledger.log.writing.write_round import Round
 from dledger.raft.api import GroupSettings, Role
 from dledger.raft.group import RaftGroup
 from dledger.raft.wire import loading, message_codec
-from dledger.raft.wire.messages import Message
+from dledger.raft.wire.messages import Hello, Message
 from dledger.types import Entry, EntryKind, LogIndex, MemberId, Settled
 from dledger_proto.errors import Outcome
 from tests.list_trace import ListTrace
@@ -405,3 +406,8 @@ class World:
         first = next(iter(logs))
         assert all(log == logs[first] for log in logs.values()), logs
         assert all(each == values[first] for each in values.values()), values
+
+
+def hello_of(incarnation: bytes, state_number: int = 0, term: int = 0, **fields: Any) -> Hello:
+    """Return a hello of which only what it says of its sender matters."""
+    return Hello("c", "g", "", incarnation, state_number, term, **fields)

@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from dledger.raft.membership.formation import (
     Forming,
-    PeerView,
     decide,
     genesis_of,
     group_id_of,
     met_by,
     recorded_by,
 )  # fmt: skip
+from dledger.raft.wire.messages import Hello
 from dledger.types import MemberId
+from tests.unit.raft.harness import hello_of
 
 MEMBERS = [MemberId(name) for name in "abc"]
 
@@ -29,16 +30,16 @@ GENESIS = genesis_of("c", "g", LIVES)
 GROUP_ID = group_id_of("c", "g", LIVES)
 
 
-def empty(name: str, met: dict[str, bytes] | None = None) -> PeerView:
-    return PeerView(LIVES[name], met=LIVES if met is None else met)
+def empty(name: str, met: dict[str, bytes] | None = None) -> Hello:
+    return hello_of(LIVES[name], met=LIVES if met is None else met)
 
 
-def formed(name: str, recorded: bytes, genesis: bytes = GENESIS) -> PeerView:
-    return PeerView(LIVES[name], group_id=GROUP_ID, recorded=recorded, genesis=genesis)
+def formed(name: str, recorded: bytes, genesis: bytes = GENESIS) -> Hello:
+    return hello_of(LIVES[name], group_id=GROUP_ID, recorded=recorded, genesis=genesis)
 
 
 def decided(
-    views: dict[str, PeerView], incarnation: bytes = LIVES["a"], group: str = "g"
+    views: dict[str, Hello], incarnation: bytes = LIVES["a"], group: str = "g"
 ) -> tuple[Forming, str]:
     decision = decide(
         cluster="c",
@@ -59,7 +60,7 @@ def test_row_a_another_group_is_refused() -> None:
 
 def test_row_a_another_member_list_is_refused() -> None:
     genesis = genesis_of("c", "g", {**LIVES, "d": life("d1")})
-    view = PeerView(
+    view = hello_of(
         LIVES["b"], group_id=group_id_of("c", "g", {**LIVES, "d": life("d1")}), genesis=genesis
     )
     step, reason = decided({"b": view})
@@ -105,7 +106,7 @@ def test_row_a_a_peer_that_contradicts_itself_is_refused() -> None:
 
 def test_row_b_two_groups() -> None:
     lives = {**LIVES, "c": life("c2")}
-    other = PeerView(
+    other = hello_of(
         life("c2"), group_id=group_id_of("c", "g", lives), genesis=genesis_of("c", "g", lives)
     )
     step, reason = decided({"b": formed("b", LIVES["a"]), "c": other})
@@ -161,13 +162,13 @@ class Empty:
     def __init__(self, name: str, number: int) -> None:
         self.name = MemberId(name)
         self.incarnation = life(f"{name}{number}")
-        self.views: dict[MemberId, PeerView] = {}
+        self.views: dict[MemberId, Hello] = {}
         self.genesis = b""
 
     def hears(self, other: "Empty") -> None:
         met = met_by(other.name, other.incarnation, other.views)
         lives = {} if not other.genesis else {"recorded": b""}
-        view = PeerView(other.incarnation, met={} if other.genesis else met)
+        view = hello_of(other.incarnation, met={} if other.genesis else met)
         if other.genesis:
             view.genesis = other.genesis
             view.group_id = other.genesis[10:26]
@@ -201,8 +202,8 @@ def test_no_two_groups_form_whoever_meets_whom_and_is_wiped(steps: list[tuple[st
 
 def test_recorded_by_names_who_is_missing_and_the_highest_term() -> None:
     peers = [MemberId("b"), MemberId("c")]
-    b = PeerView(LIVES["b"], group_id=GROUP_ID, recorded=life("a2"), term=7)
-    c = PeerView(LIVES["c"], group_id=GROUP_ID, recorded=life("a1"), term=9)
+    b = hello_of(LIVES["b"], group_id=GROUP_ID, recorded=life("a2"), term=7)
+    c = hello_of(LIVES["c"], group_id=GROUP_ID, recorded=life("a1"), term=9)
     views = {MemberId("b"): b, MemberId("c"): c}
     found = recorded_by(incarnation=life("a2"), group_id=GROUP_ID, peers=peers, views=views)
     assert (found.missing, found.term) == (["c"], 7)

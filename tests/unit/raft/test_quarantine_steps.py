@@ -4,17 +4,17 @@ Goal: every comparison of the way out, by a case in which it alone decides. Meth
 `Quarantine`; whole groups in quarantine are in `test_quarantine.py` and tests/scenarios.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from dledger.raft.api import OnBarrier
 from dledger.raft.context import Context
 from dledger.raft.leadership.barrier import Barriers
-from dledger.raft.membership.formation import PeerView
 from dledger.raft.membership.hellos import Hooks, Membership
 from dledger.raft.membership.quarantine import Quarantine
 from dledger.types import LogIndex, MemberId
+from tests.unit.raft.harness import hello_of
 
 LIFE, GROUP, OTHER = b"life" * 4, b"grp." * 4, b"othr" * 4
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
@@ -30,7 +30,7 @@ class Alone:
     ended: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        view = PeerView(b"", 1, 5, GROUP, recorded=LIFE)
+        view = hello_of(b"", 1, 5, group_id=GROUP, recorded=LIFE)
         self.views = {B: view, C: view}
         self.engine = SimpleNamespace(term=self.term, commit_index=0, spend_vote=self._spend)
         self.journal = SimpleNamespace(term=self.term, vote=self.vote)
@@ -82,11 +82,6 @@ class Alone:
         return self
 
 
-def replaced(view: PeerView, **changes: Any) -> PeerView:
-    values = {name: getattr(view, name) for name in PeerView.__dataclass_fields__}
-    return PeerView(**values | changes)
-
-
 def test_only_who_has_formed_and_is_in_quarantine_takes_a_step() -> None:
     for name in ("formed", "quarantined"):
         alone = Alone()
@@ -99,7 +94,7 @@ def test_only_who_has_formed_and_is_in_quarantine_takes_a_step() -> None:
 def test_the_highest_term_that_was_told_is_spent_or_the_own_one() -> None:
     for told, own, spent in ((7, 5, 7), (5, 9, 9)):
         alone = Alone(term=own)
-        alone.views[C] = replaced(alone.views[C], term=told)
+        alone.views[C] = replace(alone.views[C], term=told)
         alone.advance()
         assert (alone.journal.term, alone.journal.vote) == (spent, A)
         assert alone.asked == [], "it is not on disk"
@@ -166,12 +161,12 @@ def test_a_peer_that_forgets_the_record_begins_it_all_anew() -> None:
     alone = Alone().confirmed(12)
     alone.log.durable_index = alone.engine.commit_index = 12
     known = alone.views[C]
-    for view in (replaced(known, recorded=OTHER), replaced(known, group_id=OTHER)):
+    for view in (replace(known, recorded=OTHER), replace(known, group_id=OTHER)):
         alone.views[C] = view
         alone.advance()
         assert alone.ended == []
         assert "until c has recorded" in alone.membership.reason
-    alone.views[C] = replaced(known, term=9)
+    alone.views[C] = replace(known, term=9)
     alone.advance()
     assert (alone.journal.term, alone.journal.vote) == (9, A), "the term is told anew"
     alone.sync()
@@ -210,7 +205,7 @@ def test_a_barrier_of_an_earlier_life_counts_for_nothing() -> None:
 def test_an_operator_spends_every_term_that_was_heard_of() -> None:
     for told, own, spent in ((7, 5, 7), (5, 9, 9)):
         alone = Alone(term=own)
-        alone.views[C] = replaced(alone.views[C], term=told, recorded=OTHER)
+        alone.views[C] = replace(alone.views[C], term=told, recorded=OTHER)
         alone.quarantine.lift(cast("Hooks", SimpleNamespace(quarantine_ended=lambda: None)))
         assert (alone.journal.term, alone.journal.vote) == (spent, A)
         assert alone.ended == [True]

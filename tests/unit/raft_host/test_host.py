@@ -16,7 +16,7 @@ from dledger.files import OsFileSystem
 from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
-from dledger.raft.api import GroupSettings, PeerMessage, Role
+from dledger.raft.api import GroupSettings, Role
 from dledger.raft.driver.host import GroupHost, HostSettings
 from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
 from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
@@ -98,12 +98,9 @@ class Node:
         self.server.add_generic_rpc_handlers((listener.handlers(),))
         assert self.server.add_insecure_port(f"127.0.0.1:{self.ports[self.member]}")
         await self.server.start()
-        self.host.start(self)
+        self.host.start(self.links)
         for link in self.links.values():
             link.start()
-
-    def send(self, peer: MemberId, message: PeerMessage) -> None:
-        self.links[peer].send(message)
 
     async def stop(self) -> None:
         await self.host.stop()
