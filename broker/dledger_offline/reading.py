@@ -39,7 +39,7 @@ from dledger_broker.read.plan_reads import sample_offsets
 from dledger_client.arrow import Decoder, ExpectedQueue, Span
 from dledger_client.arrow.schema import unknown
 from dledger_client.errors import error_of
-from dledger_client.reading import Edge, Gap, Hold, HoldRequest, Range, ReadPlan
+from dledger_client.reading import Edge, Hold, HoldRequest, Range, ReadPlan
 from dledger_client.reading.folders import FolderCopy, FolderError, FolderOrigin, FolderProblem
 from dledger_client.reading.plan import (
     Place,
@@ -397,7 +397,7 @@ class FolderRangeReader:
         self._stack = ExitStack()
         self._open: dict[str, GroupFolder] = {}
         self._fail_on_unreadable = origin.fail_on_unreadable
-        self.gaps: list[Gap] = []
+        self.gaps: list[Unreadable] = []
         """What could not be decoded; empty unless the reader accepts such gaps."""
 
     def __enter__(self) -> Self:
@@ -450,9 +450,8 @@ class FolderRangeReader:
                 raise _misfit(folder, spans, decoder.next_offset, error) from error
 
     def _pass_over(self, what: Unreadable) -> None:
-        gap = Gap(what.topic, what.queue, what.start, what.end, what)
-        self.gaps.append(gap)
-        _LOG.warning("%s", gap.describe())
+        self.gaps.append(what)
+        _LOG.warning("%s", what.describe())
 
 
 def _misfit(

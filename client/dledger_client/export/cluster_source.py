@@ -26,7 +26,6 @@ from dledger_client.export.manifests.records import Identity
 from dledger_client.export.source import DataLost, FreezeRequest, FrozenLog, RangeUnreadable
 from dledger_client.reading import (
     Edge,
-    Gap,
     Hold,
     HoldRequest,
     Keeper,
@@ -35,8 +34,10 @@ from dledger_client.reading import (
     Range,
     RangeReader,
     ReadPlan,
+    Trimmed,
 )
 from dledger_client.reading.plan import Estimate, QueueState
+from dledger_client.unreadable import Unreadable
 from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX, TIME_MS_MAX
 
 HOLD_MS: Final = 600_000
@@ -289,13 +290,13 @@ class ClusterRanges:
                 raise _missed(piece, reader.gaps)
 
 
-def _missed(piece: Piece, gaps: Sequence[Gap]) -> DataLost | RangeUnreadable:
+def _missed(piece: Piece, gaps: Sequence[Trimmed | Unreadable]) -> DataLost | RangeUnreadable:
     """Return what became of records that were passed over, up to the first that were not."""
-    what = gaps[0].unreadable
-    if what is None:
-        return DataLost(piece, gaps[0].end)
+    what = gaps[0]
+    if isinstance(what, Trimmed):
+        return DataLost(piece, what.end)
     for gap in gaps[1:]:
-        if gap.unreadable is None or gap.start != what.end:
+        if isinstance(gap, Trimmed) or gap.start != what.end:
             break
         what = replace(what, end=gap.end)
     return RangeUnreadable(piece, what)

@@ -16,9 +16,9 @@ from dledger_client.reading.plan import (
     EARLIEST,
     LATEST,
     Edge,
-    Gap,
     PlannedQueue,
     Range,
+    Trimmed,
     partitions,
 )
 from dledger_client.reading.planner import Planner, ReadPlan
@@ -28,7 +28,6 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "Edge",
-    "Gap",
     "Hold",
     "HoldRequest",
     "Keeper",
@@ -39,5 +38,6 @@ __all__ = [
     "Range",
     "RangeReader",
     "ReadPlan",
+    "Trimmed",
     "partitions",
 ]

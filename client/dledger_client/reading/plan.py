@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dledger_client.errors import error_of, invalid
-from dledger_client.unreadable import Unreadable
 from dledger_proto.errors import Code
 
 EARLIEST: Final = -2
@@ -103,20 +102,16 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """Records that were asked for and are not handed out."""
+class Trimmed:
+    """Records that were asked for and are gone."""
 
     topic: str
     queue: int
     start: int
     end: int
-    unreadable: Unreadable | None = None
-    """Why they cannot be decoded; None: they were trimmed."""
 
     def describe(self) -> str:
         """Return one stable line."""
-        if self.unreadable is not None:
-            return self.unreadable.describe()
         return f"{self.topic}/{self.queue} offsets {self.start} to {self.end - 1} are gone"
 
 
@@ -201,7 +196,7 @@ def check_group(edge: Edge, states: Sequence[QueueState], option: str) -> None:
 
 def resolve(
     states: Sequence[QueueState], start: Edge, end: Edge, *, fail_on_data_loss: bool = True
-) -> tuple[list[PlannedQueue], list[Gap]]:
+) -> tuple[list[PlannedQueue], list[Trimmed]]:
     """Return each queue's range, and the gaps in it.
 
     OFFSET_OUT_OF_RANGE for an offset below the minimum (with `fail_on_data_loss`) or above the
@@ -212,7 +207,7 @@ def resolve(
         check_queues(edge, states, option)
         check_group(edge, states, option)
     frozen: list[PlannedQueue] = []
-    gaps: list[Gap] = []
+    gaps: list[Trimmed] = []
     for state in states:
         first = _offset(start, state, EARLIEST)
         last = max(_offset(end, state, LATEST), first)
@@ -224,7 +219,7 @@ def resolve(
                     f"{state.maximum}: the offsets are of another cluster or of an older topic",
                 )
         if first < state.minimum:
-            lost = Gap(state.topic, state.queue, first, min(state.minimum, last))
+            lost = Trimmed(state.topic, state.queue, first, min(state.minimum, last))
             if lost.end > lost.start:
                 if fail_on_data_loss:
                     raise error_of(

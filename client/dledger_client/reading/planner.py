@@ -26,12 +26,12 @@ from dledger_client.errors import ClientError, TopicNotFound, code_of, error_of
 from dledger_client.reading.holds import Hold, HoldRequest
 from dledger_client.reading.plan import (
     Edge,
-    Gap,
     Place,
     PlannedQueue,
     Question,
     QueueState,
     Sample,
+    Trimmed,
     matching,
     question_of,
     resolve,
@@ -76,7 +76,7 @@ class ReadPlan:
 
     cluster: str
     queues: tuple[PlannedQueue, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[Trimmed, ...]
     """Records that were asked for and are gone; empty unless data loss was accepted."""
     groups: Mapping[str, GroupRoute]
     """Where the groups of these queues were, when the plan was made."""

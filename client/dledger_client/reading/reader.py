@@ -31,7 +31,7 @@ from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error, code_of, error_of
 from dledger_client.reading.holds import Hold
 from dledger_client.reading.left import LeftMembers
-from dledger_client.reading.plan import Gap, Range
+from dledger_client.reading.plan import Range, Trimmed
 from dledger_client.reading.watchdog import Watchdog
 from dledger_client.unreadable import SPARK_REMEDY, Unreadable
 from dledger_proto.errors import Code, DledgerError
@@ -96,7 +96,7 @@ class RangeReader:
         self.watchdog = Watchdog(min(SILENCE_MS, origin.stall_ms) / 1_000)
         """Bounds the wait for a member's answer, not the time that a caller spends on a batch."""
         self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
-        self.gaps: list[Gap] = []
+        self.gaps: list[Trimmed | Unreadable] = []
         """Records that were gone or could not be decoded; empty unless that is accepted."""
 
     def __enter__(self) -> "RangeReader":
@@ -311,9 +311,8 @@ class _Reading:
             self._progress_at = time.monotonic()
 
     def _pass_over(self, what: Unreadable) -> None:
-        gap = Gap(what.topic, what.queue, what.start, what.end, what)
-        self._reader.gaps.append(gap)
-        _LOG.warning("%s", gap.describe())
+        self._reader.gaps.append(what)
+        _LOG.warning("%s", what.describe())
         self._progress_at = time.monotonic()
 
     def _bad(self, error: DledgerError) -> Exception:
@@ -333,7 +332,7 @@ class _Reading:
                     f"{wanted.describe()}: wanted offset {at}, the earliest is {frame.min_offset}:"
                     " trimmed since the plan was made; start later or set failOnDataLoss=false",
                 )
-            gap = Gap(wanted.topic, wanted.queue, at, min(frame.min_offset, wanted.end))
+            gap = Trimmed(wanted.topic, wanted.queue, at, min(frame.min_offset, wanted.end))
             self._reader.gaps.append(gap)
             _LOG.warning("%s", gap.describe())
             self._decoder.next_offset = gap.end

@@ -33,7 +33,6 @@ from dledger_client.arrow.schema import COLUMNS, ddl_of, schema_of, unknown
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import error_of, invalid
 from dledger_client.reading import (
-    Gap,
     Hold,
     HoldRequest,
     Origin,
@@ -42,12 +41,14 @@ from dledger_client.reading import (
     Range,
     RangeReader,
     ReadPlan,
+    Trimmed,
     partitions,
 )
 from dledger_client.reading.folders import FolderOrigin
 from dledger_client.reading.plan import Place, QueueState
 from dledger_client.spark.failures import told
 from dledger_client.spark.options import OF_STREAMS, Settings, parse, refuse
+from dledger_client.unreadable import Unreadable
 from dledger_proto.errors import Code
 
 if TYPE_CHECKING:
@@ -155,9 +156,9 @@ def read_partition(
     with told(is_plan_kept=is_plan_kept), reader_of(partition.origin, columns) as reader:
         for wanted, hold in zip(partition.ranges, partition.holds, strict=True):
             yield from reader.read(wanted, hold)
-        unreadable = [gap for gap in reader.gaps if gap.unreadable is not None]
+        unreadable = [gap for gap in reader.gaps if isinstance(gap, Unreadable)]
         if unreadable:
-            records = sum(gap.end - gap.start for gap in unreadable)
+            records = sum(gap.records for gap in unreadable)
             _LOG.warning(
                 "%s records in %s batches of this partition were left out: they cannot be decoded",
                 records, len(unreadable),
@@ -363,7 +364,7 @@ class PushingReader(LogReader):
         for each in plan.queues:
             topic, queue = each.state.place
             start, end = max(each.start, self._from_offset), min(each.end, self._to_offset)
-            gap = Gap(topic, queue, start, min(minimum.get(each.state.place, end), end))
+            gap = Trimmed(topic, queue, start, min(minimum.get(each.state.place, end), end))
             is_wanted = self._queues is None or queue in self._queues
             if not is_wanted or gap.end <= gap.start:
                 continue

@@ -17,6 +17,7 @@ from dledger_client.export.source import RangeUnreadable
 from dledger_client.reading import Hold, Origin, Range, RangeReader
 from dledger_client.reading.left import LeftMembers
 from dledger_client.reading.reader import BAD_ANSWERS_MAX
+from dledger_client.unreadable import Unreadable
 from dledger_proto.rpc.frames import FetchRow, encode_fetch
 from tests.unit.proto.samples import TOPIC_ID
 from tests.unit.reading.test_reader import members
@@ -64,7 +65,7 @@ def test_it_is_left_out_where_that_is_asked_for(caplog: pytest.LogCaptureFixture
         accepting = replace(origin, fail_on_unreadable=False)
         with RangeReader(accepting, COLUMNS, LeftMembers()) as opened:
             assert offsets(opened.read(wanted)) == [3, 4, 5]
-            found = [(gap.start, gap.end, gap.unreadable is not None) for gap in opened.gaps]
+            found = [(gap.start, gap.end, isinstance(gap, Unreadable)) for gap in opened.gaps]
     assert found == [(1, 3, True), (6, 9, True), (9, 11, True)]
     told = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert len(told) == 3
