@@ -301,11 +301,9 @@ class FolderPlanner:
         queues, gaps = resolve(states, start, end, fail_on_data_loss=fail_on_data_loss)
         return ReadPlan(self.cluster, tuple(queues), tuple(gaps), {})
 
-    def states(
-        self, topics: Sequence[str], times_ms: Sequence[int] = (), group: str = ""
-    ) -> list[QueueState]:
+    def states(self, topics: Sequence[str], times_ms: Sequence[int] = ()) -> list[QueueState]:
         """See `Planner.states`."""
-        return self._states(topics, Question(tuple(times_ms), group=group), None)
+        return self._states(topics, Question(tuple(times_ms)), None)
 
     def offsets_of_key(
         self, topic_id: bytes, groups: Iterable[str], key: str

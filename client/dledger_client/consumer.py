@@ -92,15 +92,13 @@ class Consumer:
         starts: dict[Place, Start | None] = {}
         for each in [what] if isinstance(what, str) else what:
             if isinstance(each, str):
-                for place in self._places(each, None):
+                for place in self._places(each):
                     starts[place] = start
             else:
                 starts[each] = start
         return starts
 
-    def _places(self, topic: str, queue: int | None) -> list[Place]:
-        if queue is not None:
-            return [(topic, queue)]
+    def _places(self, topic: str) -> list[Place]:
         return self._runner.run(self._engine.queries.places(topic))
 
     def assignment(self) -> list[Place]:
@@ -186,7 +184,7 @@ class Consumer:
 
     def offsets(self, topic: str) -> dict[int, QueueBounds]:
         """Return minimum and maximum of each queue, confirmed by a quorum."""
-        places = self._places(topic, None)
+        places = self._places(topic)
         bounds = self._runner.run(self._engine.queries.bounds(places))
         return {queue: bounds[topic, queue] for _, queue in places}
 
@@ -209,7 +207,7 @@ class Consumer:
 
     def committed(self, topic: str) -> dict[int, int]:
         """Return the stored offsets of the consumer group by queue; a queue without is left out."""
-        places = self._places(topic, None)
+        places = self._places(topic)
         found = self._runner.run(self._engine.queries.committed(self._group(), places))
         return {queue: offset for (_, queue), offset in found.items()}
 

@@ -91,15 +91,13 @@ class AsyncConsumer:
         starts: dict[Place, Start | None] = {}
         for each in [what] if isinstance(what, str) else what:
             if isinstance(each, str):
-                for place in await self._places(each, None):
+                for place in await self._places(each):
                     starts[place] = start
             else:
                 starts[each] = start
         return starts
 
-    async def _places(self, topic: str, queue: int | None) -> list[Place]:
-        if queue is not None:
-            return [(topic, queue)]
+    async def _places(self, topic: str) -> list[Place]:
         return await self._runner.run(self._engine.queries.places(topic))
 
     def assignment(self) -> list[Place]:
@@ -187,7 +185,7 @@ class AsyncConsumer:
 
     async def offsets(self, topic: str) -> dict[int, QueueBounds]:
         """Return minimum and maximum of each queue, confirmed by a quorum."""
-        places = await self._places(topic, None)
+        places = await self._places(topic)
         bounds = await self._runner.run(self._engine.queries.bounds(places))
         return {queue: bounds[topic, queue] for _, queue in places}
 
@@ -210,7 +208,7 @@ class AsyncConsumer:
 
     async def committed(self, topic: str) -> dict[int, int]:
         """Return the stored offsets of the consumer group by queue; a queue without is left out."""
-        places = await self._places(topic, None)
+        places = await self._places(topic)
         found = await self._runner.run(self._engine.queries.committed(self._group(), places))
         return {queue: offset for (_, queue), offset in found.items()}
 

@@ -152,10 +152,13 @@ class Joined:
     def bodies(self) -> pa.Array:
         """The bodies as Arrow's binary; decompressed, UNREADABLE_BATCH when that fails."""
         data = b"".join([run.view.bodies for run in self.runs])
-        ends = pa.py_buffer(_running(self._table[_BODY_SIZES]))
-        return pa.Array.from_buffers(
-            pa.binary(), len(self), [None, ends, pa.py_buffer(data)], null_count=0
-        )
+        return back_to_back(pa.binary(), _running(self._table[_BODY_SIZES]), data)
+
+
+def back_to_back(kind: pa.DataType, ends: NDArray[np.int32], data: bytes) -> pa.Array:
+    """Return values that lie back to back in `data`; `ends` has 0 and the end of each."""
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(ends) - 1, buffers, null_count=0)
 
 
 def _running(sizes: UInt32s) -> NDArray[np.int32]:

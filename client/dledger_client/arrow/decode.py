@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dledger_client.arrow.columns import Int64s, Joined, Run
+from dledger_client.arrow.columns import Int64s, Joined, Run, back_to_back
 from dledger_client.arrow.properties import Properties
 from dledger_client.arrow.schema import schema_of
 from dledger_client.unreadable import Unreadable, may_pass_over
@@ -230,13 +230,7 @@ class Values:
         """The topic's name, once in memory and repeated by offsets."""
         encoded = self.source.topic.encode()
         ends = np.arange(len(self.joined) + 1, dtype=np.int32) * len(encoded)
-        data = encoded * len(self.joined)
-        return pa.Array.from_buffers(
-            pa.string(),
-            len(self.joined),
-            [None, pa.py_buffer(ends), pa.py_buffer(data)],
-            null_count=0,
-        )
+        return back_to_back(pa.string(), ends, encoded * len(self.joined))
 
     def queue(self) -> pa.Array:
         """The queue's number."""
@@ -264,12 +258,7 @@ class Values:
         table[:, :_ID_SIZE] = np.repeat(ids.reshape(-1, _ID_SIZE), joined.counts, axis=0)
         table[:, _ID_SIZE:] = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
         ends = np.arange(len(joined) + 1, dtype=np.int32) * (_ID_SIZE + 8)
-        return pa.Array.from_buffers(
-            pa.binary(),
-            len(joined),
-            [None, pa.py_buffer(ends), pa.py_buffer(table.tobytes())],
-            null_count=0,
-        )
+        return back_to_back(pa.binary(), ends, table.tobytes())
 
     def positions(self) -> pa.Array:
         """Each batch's position in the log; null when it was not told."""

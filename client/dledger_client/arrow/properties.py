@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dledger_client.arrow.columns import Int64s
+from dledger_client.arrow.columns import Int64s, back_to_back
 from dledger_proto.errors import DledgerError, unreadable
 
 TAG_NAME: Final = "TAGS"
@@ -76,12 +76,7 @@ class Properties:
         slots[1::2] = ends
         slots[-1] = len(self._area)
         # Offsets of one array never go back: the gaps between the pieces are its odd values.
-        pieces = pa.Array.from_buffers(
-            pa.binary(),
-            2 * len(starts),
-            [None, pa.py_buffer(slots), pa.py_buffer(self._area)],
-            null_count=0,
-        )
+        pieces = back_to_back(pa.binary(), slots, self._area)
         chosen = pieces.take(pa.array(np.arange(0, 2 * len(starts), 2, dtype=np.int64)))
         try:
             return chosen.cast(pa.string())

@@ -79,7 +79,6 @@ def verify(
     storage: ExportStorage,
     log: RangeSource | None = None,
     retained_from: Callable[[int], int] = lambda _queue: 0,
-    seen: Callable[[FileEntry], None] = lambda _entry: None,
 ) -> Verification:
     """Read every live file whole; with a log, compare with it what it still holds.
 
@@ -106,7 +105,6 @@ def verify(
             if error.retriable:
                 log = None  # nobody answers: each other file would wait as long
         found.files += 1
-        seen(entry)
     found.problems = tuple(problems)
     return found
 

@@ -141,12 +141,9 @@ class Planner:
             self._freeze(topics, start, end, hold, chosen, fail_on_data_loss=fail_on_data_loss)
         )
 
-    def states(
-        self, topics: Sequence[str], times_ms: Sequence[int] = (), group: str = ""
-    ) -> list[QueueState]:
+    def states(self, topics: Sequence[str], times_ms: Sequence[int] = ()) -> list[QueueState]:
         """Return what a quorum confirms about all queues of topics, in order."""
-        question = Question(tuple(times_ms), group=group)
-        return self._runner.run(self._states(topics, question, None))
+        return self._runner.run(self._states(topics, Question(tuple(times_ms)), None))
 
     def offsets_of_key(
         self, topic_id: bytes, groups: Iterable[str], key: str
