@@ -6,6 +6,7 @@ body out of its batch. A caller may take whole batches too: columns for numpy, o
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 
 from dledger_client.errors import ClientError, error_of
@@ -14,43 +15,22 @@ from dledger_proto.batch.codec import BatchView, Record
 from dledger_proto.errors import Code, DledgerError
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RecordBatch:
     """A run of records of one queue, consecutive, from one batch of a producer."""
 
-    __slots__ = (
-        "base_offset",
-        "count",
-        "first_record",
-        "group",
-        "queue",
-        "store_time_ms",
-        "topic",
-        "view",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        queue: int,
-        base_offset: int,
-        view: BatchView,
-        first_record: int,
-        count: int,
-        store_time_ms: int,
-        group: str = "",
-    ) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.base_offset = base_offset
-        """Offset of the first record of this run."""
-        self.view = view
-        """The whole batch, checked; this run is `count` records from `first_record` on."""
-        self.first_record = first_record
-        self.count = count
-        self.store_time_ms = store_time_ms
-        """The leader's stamp, milliseconds since 1970."""
-        self.group = group
-        """The broker group that the run was read from; empty: not known."""
+    topic: str
+    queue: int
+    base_offset: int
+    """Offset of the first record of this run."""
+    view: BatchView
+    """The whole batch, checked; this run is `count` records from `first_record` on."""
+    first_record: int
+    count: int
+    store_time_ms: int
+    """The leader's stamp, milliseconds since 1970."""
+    group: str = ""
+    """The broker group that the run was read from; empty: not known."""
 
     @property
     def memory(self) -> int:

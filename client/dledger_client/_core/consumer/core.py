@@ -84,7 +84,7 @@ class ConsumerCore:
     def assign(self, place: Place, topic_id: bytes, group: str, offset: int) -> None:
         """Read a queue from `offset` on, also if it is assigned already."""
         self.unassign(place)
-        self.buffer.add(QueueRead(place, topic_id, group, offset))
+        self.buffer.add(QueueRead(place, topic_id, group, offset, offset))
         self._renew(group)
 
     def unassign(self, place: Place) -> None:

@@ -4,6 +4,7 @@ Owns no decision: `core.py` decides where a queue is read on, `buffer.py` what i
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dledger_client.errors import ClientError
@@ -71,41 +72,26 @@ def _unpacked_bytes(run: RecordBatch) -> int:
     return run.memory - run.view.header.size
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class QueueRead:
     """One assigned queue."""
 
-    __slots__ = (
-        "bad_frames",
-        "buffer",
-        "error",
-        "fetch_at",
-        "group",
-        "is_lost",
-        "is_paused",
-        "maximum",
-        "minimum",
-        "place",
-        "position",
-        "topic_id",
-    )
-
-    def __init__(self, place: Place, topic_id: bytes, group: str, offset: int) -> None:
-        self.place = place
-        self.topic_id = topic_id
-        self.group = group
-        self.position = offset
-        """The next record to be handed out."""
-        self.fetch_at = offset
-        """The next record to be fetched: position and what is buffered."""
-        self.buffer = RunBuffer()
-        self.is_paused = False
-        self.is_lost = False
-        """Its offset is out of range and another one is being found."""
-        self.bad_frames = 0
-        self.error: ClientError | None = None
-        self.minimum = -1
-        self.maximum = -1
-        """Bounds as the last frame told them; -1: not known."""
+    place: Place
+    topic_id: bytes
+    group: str
+    position: int
+    """The next record to be handed out."""
+    fetch_at: int
+    """The next record to be fetched: position and what is buffered."""
+    buffer: RunBuffer = field(default_factory=RunBuffer)
+    is_paused: bool = False
+    is_lost: bool = False
+    """Its offset is out of range and another one is being found."""
+    bad_frames: int = 0
+    error: ClientError | None = None
+    minimum: int = -1
+    maximum: int = -1
+    """Bounds as the last frame told them; -1: not known."""
 
     @property
     def name(self) -> str:
@@ -113,13 +99,11 @@ class QueueRead:
         return f"{self.place[0]}/{self.place[1]}"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FetchStream:
     """One stream to one member."""
 
-    __slots__ = ("address", "group", "id", "wanted")
-
-    def __init__(self, identity: int, group: str, address: str, wanted: list[Wanted]) -> None:
-        self.id = identity
-        self.group = group
-        self.address = address
-        self.wanted = wanted
+    id: int
+    group: str
+    address: str
+    wanted: list[Wanted]

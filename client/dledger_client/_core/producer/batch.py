@@ -10,6 +10,7 @@ only a repeat with the same stamp, or a new epoch, can tell. Both false: certain
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from dledger_client.errors import ClientError
 from dledger_client.model import Acknowledgement, SendResult
@@ -26,82 +27,48 @@ BATCH_OVERHEAD_BYTES = 192
 """Upper bound of a batch's header, for sums before it is encoded."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Batch:
     """Records for one queue that are sent, repeated and acknowledged together."""
 
-    __slots__ = (
-        "_observers",
-        "_stamped_epoch",
-        "base_number",
-        "base_offset",
-        "base_sequence",
-        "before_sync",
-        "count",
-        "created_at",
-        "deadline",
-        "duplicate",
-        "encoded",
-        "error",
-        "gaps",
-        "group",
-        "index",
-        "is_keyed",
-        "is_movable",
-        "is_outstanding",
-        "is_settled",
-        "last_error",
-        "maybe_stored",
-        "members_tried",
-        "producer_id",
-        "queue",
-        "records",
-        "retry_at",
-        "size",
-        "term",
-        "topic",
-        "topic_id",
-        "tries",
-    )
-
-    def __init__(self, topic: str, topic_id: bytes, queue: int, group: str) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.queue = queue
-        self.group = group
-        self.records: list[Record] = []
-        self.size = BATCH_OVERHEAD_BYTES
-        """Upper bound of the encoded size, bytes."""
-        self.count = 0
-        """Records; stays when `records` is let go."""
-        self.created_at = 0.0
-        self.deadline = 0.0
-        """End of the budget of all tries, monotonic seconds."""
-        self.is_keyed = False
-        """Every record is bound to this queue by its ordering key: its topic is FIFO."""
-        self.is_movable = True
-        """No record is bound to this queue by number, ordering key or selector."""
-        self.base_number = -1
-        self.base_sequence = -1
-        """-1: not stamped."""
-        self.producer_id = b""
-        self._stamped_epoch = -1
-        self.encoded: bytes | None = None
-        self.tries = 0
-        self.gaps = 0
-        """Tries refused as SEQUENCE_GAP although no earlier batch of the queue was missing."""
-        self.is_outstanding = False
-        self.maybe_stored = False
-        self.retry_at = 0.0
-        self.last_error: ClientError | None = None
-        self.members_tried: list[str] = []
-        self.is_settled = False
-        self.error: ClientError | None = None
-        self.base_offset = -1
-        self.index = 0
-        self.term = 0
-        self.duplicate = False
-        self.before_sync = False
-        self._observers: deque[Callable[[], object]] = deque()
+    topic: str
+    topic_id: bytes
+    queue: int
+    group: str
+    records: list[Record] = field(default_factory=list)
+    size: int = BATCH_OVERHEAD_BYTES
+    """Upper bound of the encoded size, bytes."""
+    count: int = 0
+    """Records; stays when `records` is let go."""
+    created_at: float = 0.0
+    deadline: float = 0.0
+    """End of the budget of all tries, monotonic seconds."""
+    is_keyed: bool = False
+    """Every record is bound to this queue by its ordering key: its topic is FIFO."""
+    is_movable: bool = True
+    """No record is bound to this queue by number, ordering key or selector."""
+    base_number: int = -1
+    base_sequence: int = -1
+    """-1: not stamped."""
+    producer_id: bytes = b""
+    _stamped_epoch: int = field(init=False, default=-1)
+    encoded: bytes | None = None
+    tries: int = 0
+    gaps: int = 0
+    """Tries refused as SEQUENCE_GAP although no earlier batch of the queue was missing."""
+    is_outstanding: bool = False
+    maybe_stored: bool = False
+    retry_at: float = 0.0
+    last_error: ClientError | None = None
+    members_tried: list[str] = field(default_factory=list)
+    is_settled: bool = False
+    error: ClientError | None = None
+    base_offset: int = -1
+    index: int = 0
+    term: int = 0
+    duplicate: bool = False
+    before_sync: bool = False
+    _observers: deque[Callable[[], object]] = field(init=False, default_factory=deque)
 
     def encode(self, stamp: ProducerStamp | None, base_time_ms: int, kind: Compression) -> bytes:
         """Return the batch's bytes under `stamp`; a repeat under the same stamp costs nothing."""

@@ -21,7 +21,7 @@ Not: groups and bytes (`buffer.py`), codes and deadlines (`core.py`).
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from dledger_client._core.producer.batch import BATCH_OVERHEAD_BYTES, Batch
 from dledger_proto.batch.codec import Record
@@ -42,57 +42,31 @@ class GatherLimits:
     """False: members do not look at sequences, so there are no gaps and no epochs."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Lane:
     """One queue's batches."""
 
-    __slots__ = (
-        "gap_at",
-        "group",
-        "is_active",
-        "is_fifo",
-        "is_one_way",
-        "must_fence",
-        "next_sequence",
-        "open",
-        "prefix",
-        "queue",
-        "ready",
-        "stamped",
-        "strays",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        topic_id: bytes,
-        queue: int,
-        group: str,
-        *,
-        is_one_way: bool,
-        is_fifo: bool = False,
-    ) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.queue = queue
-        self.group = group
-        self.is_one_way = is_one_way
-        self.is_fifo = is_fifo
-        self.open: Batch | None = None
-        self.ready: deque[Batch] = deque()
-        self.stamped: deque[Batch] = deque()
-        self.prefix = 0
-        """Invariant: exactly the first `prefix` of `stamped`, and `strays` of the rest, are
-        outstanding."""
-        self.strays = 0
-        self.next_sequence = 0
-        self.gap_at: int | None = None
-        """A sequence that is certainly not stored and that batches are stamped behind."""
-        self.must_fence = False
-        """Only a new epoch lets this lane go on."""
-        self.is_active = False
-        """In its group's round of lanes with work."""
+    topic: str
+    topic_id: bytes
+    queue: int
+    group: str
+    _: KW_ONLY
+    is_one_way: bool
+    is_fifo: bool = False
+    open: Batch | None = None
+    ready: deque[Batch] = field(default_factory=deque)
+    stamped: deque[Batch] = field(default_factory=deque)
+    prefix: int = 0
+    """Invariant: exactly the first `prefix` of `stamped`, and `strays` of the rest, are
+    outstanding."""
+    strays: int = 0
+    next_sequence: int = 0
+    gap_at: int | None = None
+    """A sequence that is certainly not stored and that batches are stamped behind."""
+    must_fence: bool = False
+    """Only a new epoch lets this lane go on."""
+    is_active: bool = False
+    """In its group's round of lanes with work."""
 
     @property
     def is_idle(self) -> bool:

@@ -6,6 +6,7 @@ answer means (`batch_fate.py`), the stream itself (`_shell/producer.py`).
 
 import enum
 from collections import deque
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dledger_client._core.producer.batch import Batch
@@ -29,33 +30,21 @@ class Try(NamedTuple):
     deadline: float
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Link:
     """One append stream to one member of a group."""
 
-    __slots__ = (
-        "address",
-        "group",
-        "id",
-        "next_number",
-        "opened_at",
-        "state",
-        "suspect_at",
-        "term",
-        "tries",
-    )
-
-    def __init__(self, identity: int, group: str, address: str, term: int, now: float) -> None:
-        self.id = identity
-        self.group = group
-        self.address = address
-        self.term = term
-        """Of the leader that was known when the link was chosen."""
-        self.state = LinkState.CONNECTING
-        self.opened_at = now
-        self.suspect_at = 0.0
-        """When to ask other members about the leader again, while a try is slow."""
-        self.next_number = 0
-        self.tries: deque[Try] = deque()
+    id: int
+    group: str
+    address: str
+    term: int
+    """Of the leader that was known when the link was chosen."""
+    opened_at: float
+    state: LinkState = LinkState.CONNECTING
+    suspect_at: float = 0.0
+    """When to ask other members about the leader again, while a try is slow."""
+    next_number: int = 0
+    tries: deque[Try] = field(default_factory=deque)
 
     def describe(self) -> str:
         """Return one stable line for logs and tests."""

@@ -7,6 +7,7 @@ Owns: the choice of a queue (S34, S35, S37, S38, D14). Not: messages whose topic
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dledger_client._core.delivery import Delivery
@@ -42,39 +43,25 @@ class Parked(NamedTuple):
     is_batch: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TopicState:
     """One topic of a producer."""
 
-    __slots__ = (
-        "ask_at",
-        "expire_at",
-        "is_asked",
-        "is_simple",
-        "lanes",
-        "name",
-        "one_way_lanes",
-        "parked",
-        "route",
-        "tries",
-        "turn",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.route: TopicRoute | None = None
-        self.lanes: list[Lane] = []
-        """By queue, of all that take messages."""
-        self.one_way_lanes: list[Lane] = []
-        self.turn = -1
-        """Of the round; the start is drawn when the topic is first known (S34)."""
-        self.is_simple = False
-        """It is not FIFO, every group has a leader and none is avoided: the round needs no look."""
-        self.parked: list[Parked] = []
-        self.expire_at = math.inf
-        """The first end of a parked message's budget."""
-        self.is_asked = False
-        self.ask_at = 0.0
-        self.tries = 0
+    name: str
+    route: TopicRoute | None = None
+    lanes: list[Lane] = field(default_factory=list)
+    """By queue, of all that take messages."""
+    one_way_lanes: list[Lane] = field(default_factory=list)
+    turn: int = -1
+    """Of the round; the start is drawn when the topic is first known (S34)."""
+    is_simple: bool = False
+    """It is not FIFO, every group has a leader and none is avoided: the round needs no look."""
+    parked: list[Parked] = field(default_factory=list)
+    expire_at: float = math.inf
+    """The first end of a parked message's budget."""
+    is_asked: bool = False
+    ask_at: float = 0.0
+    tries: int = 0
 
     def set_route(
         self, route: TopicRoute, buffer: SendBuffer, generator: random.Random
