@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -184,6 +185,7 @@ async def _watched(plan: RunPlan, backend: Backend, console: Console) -> Path | 
     """Run it and show its progress; return None when a signal ended it before it began."""
     check_possible(plan.nemeses, backend)
     watch, stop = Watch(), StopRequest()
+    warn = partial(console.print, style="yellow", markup=False)
     stop.listen()
     if not await stop.unless_asked(backend.prepare()):
         return None
@@ -192,16 +194,12 @@ async def _watched(plan: RunPlan, backend: Backend, console: Console) -> Path | 
         highlight=False,
     )  # fmt: skip
     for handle, why in backend.missing.items():
-        console.print(f"cannot do {handle} here: {why}", style="yellow", markup=False)
+        warn(f"cannot do {handle} here: {why}")
     if plan.schedule.left_out:
-        names = ", ".join(plan.schedule.left_out)
-        console.print(f"no time for {names}: use a longer --time", style="yellow", markup=False)
+        warn(f"no time for {', '.join(plan.schedule.left_out)}: use a longer --time")
     if backend.is_kept and plan.workload.settings:
         wanted = ", ".join(f"{key} = {each}" for key, each in plan.workload.settings.items())
-        console.print(
-            f"{plan.workload.name} needs members with {wanted}: set this in your cluster",
-            style="yellow", markup=False,
-        )  # fmt: skip
+        warn(f"{plan.workload.name} needs members with {wanted}: set this in your cluster")
     plan.folder.mkdir(parents=True)
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         showing = asyncio.ensure_future(_show(live, watch))
@@ -209,10 +207,8 @@ async def _watched(plan: RunPlan, backend: Backend, console: Console) -> Path | 
             history = await execute(plan, backend, watch, stop)
         finally:
             showing.cancel()
-    nemesis = watch.nemesis
-    if nemesis is not None:
-        for name, why in nemesis.skipped.items():
-            console.print(f"skipped {name}: {why}", style="yellow", markup=False)
+    for name, why in watch.nemesis.skipped.items() if watch.nemesis is not None else ():
+        warn(f"skipped {name}: {why}")
     return history
 
 

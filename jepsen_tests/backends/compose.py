@@ -250,9 +250,7 @@ class ComposeBackend(Backend):
     async def _take_hold(self) -> None:
         containers = Containers(self._started)
         await containers.look()
-        self.processes = containers
-        self.cgroups = containers
-        self._containers = containers
+        self.processes = self.cgroups = self._containers = containers
         if not self._why_no_rules:
             if containers.can_be_entered:
                 self.network = containers.rules

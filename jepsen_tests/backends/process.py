@@ -250,21 +250,18 @@ class ProcessBackend(Backend):
         self._folder = folder
         self._settings = wanted.settings
         self._members = LocalMembers(folder, nodes, wanted.mutant, self._within)
-        self.processes = self._members
-        self.folders = self._members
-        self.syncs = self._members
-        self.clocks = self._members
+        self.processes = self.folders = self.syncs = self.clocks = self._members
         self.missing = {}
-        why_not = loop_disk.why_not()
-        self._loop_disks = None if why_not else LoopDisks(folder, nodes, self._members)
-        self.disks = self._loop_disks
-        if why_not:
+        self._loop_disks: LoopDisks | None = None
+        self._member_cgroups: MemberCgroups | None = None
+        if why_not := loop_disk.why_not():
             self.missing["disks"] = why_not
-        why_not = cgroup.why_not()
-        self._member_cgroups = None if why_not else MemberCgroups(nodes, self._members.pid)
-        self.cgroups = self._member_cgroups
-        if why_not:
+        else:
+            self.disks = self._loop_disks = LoopDisks(folder, nodes, self._members)
+        if why_not := cgroup.why_not():
             self.missing["cgroups"] = why_not
+        else:
+            self.cgroups = self._member_cgroups = MemberCgroups(nodes, self._members.pid)
         self._lay_out_network()
 
     @classmethod

@@ -111,17 +111,19 @@ def _why_unlike(line: bytes) -> str:
     except _UNREADABLE:
         return "not a line of a history"
     if version != VERSION:
-        return f"a history of format {version}; this program reads {VERSION}"
+        return _of_format(version)
     return "edited: it does not match its checksum, which goes on from the line before"
+
+
+def _of_format(version: object) -> str:
+    return f"a history of format {version}; this program reads {VERSION}"
 
 
 def _header_of(path: Path, text: bytes) -> Header:
     try:
         version = msgspec.json.decode(text, type=dict[str, Any]).get("dledger_history")
         if version != VERSION:
-            raise BadHistory(
-                f"{path}, line 1: a history of format {version}; this program reads {VERSION}"
-            )
+            raise BadHistory(f"{path}, line 1: {_of_format(version)}")
         header = msgspec.json.decode(text, type=Header)
     except _UNREADABLE as error:
         raise BadHistory(f"{path}, line 1: not the header of a history: {error}") from error

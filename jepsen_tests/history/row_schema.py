@@ -10,10 +10,13 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import defstruct
+
+if TYPE_CHECKING:
+    from jepsen_tests.history.events import Row  # which imports this module
 
 NEMESIS: Final = -1
 STOOD_STILL: Final = "stood-still"
@@ -184,24 +187,6 @@ ROW_SCHEMAS: Final[Mapping[str, RowSchema]] = {
 }  # fmt: skip
 
 
-class AnyRow(Protocol):
-    """A row as in `events`, which imports this module."""
-
-    t: int
-    p: int
-    f: str
-    k: str
-    v: Any
-    node: str
-    err: str
-    before: int
-
-    @property
-    def type(self) -> str:
-        """invoke, ok, fail or info."""
-        ...
-
-
 class RowChecker:
     """Looks at the rows of one history, in order; they are known to pair."""
 
@@ -217,7 +202,7 @@ class RowChecker:
         self._keys: set[tuple[str, str]] = set()
         """Of functions, as far as they were found to be good: there are few, in many rows."""
 
-    def wrong(self, row: AnyRow) -> str:
+    def wrong(self, row: "Row") -> str:
         """Return what is wrong with the next row, empty if nothing is."""
         if not self._t <= row.t <= T_MAX:
             return self.wrong_time(row.t)
@@ -253,7 +238,7 @@ class RowChecker:
         self._t = t
         return ""
 
-    def _wrong_of_before(self, row: AnyRow) -> str:
+    def _wrong_of_before(self, row: "Row") -> str:
         is_first = row.type == "invoke" and row.p not in self._asked
         if is_first and row.before in self._asked:
             return ""
@@ -262,7 +247,7 @@ class RowChecker:
             "a process of earlier rows"
         )
 
-    def _wrong_of_result(self, row: AnyRow) -> str:
+    def _wrong_of_result(self, row: "Row") -> str:
         if row.f in ("send", "zombie-send") and row.v[0] is None and row.v[1]:
             return f"v of {row.f} (ok) is {_shown(row.v)}, allowed is {SENT_TO.said}"
         if row.f == "bounds" and row.v[0] > row.v[1]:
@@ -279,7 +264,7 @@ class RowChecker:
                     self._places.add(run[0])
         return ""
 
-    def _wrong_of_values(self, row: AnyRow) -> str:
+    def _wrong_of_values(self, row: "Row") -> str:
         if row.f == "resend":
             if self._sent.get(row.v[0]) == (row.k, row.v):
                 return ""
@@ -292,7 +277,7 @@ class RowChecker:
             return ""
         return f"v of {row.f} is {_shown(values)}, allowed are values that were never sent before"
 
-    def _wrong_of_invocation(self, row: AnyRow, shape: RowSchema) -> str:
+    def _wrong_of_invocation(self, row: "Row", shape: RowSchema) -> str:
         if (row.node or shape.of_member) and row.node not in self._nodes:
             return f"node of {row.f} is {_shown(row.node)}, allowed are {', '.join(self._nodes)}"
         if (row.f, row.k) not in self._keys:
@@ -303,7 +288,7 @@ class RowChecker:
             return _unlike("v", row.v, shape.asked, row)
         return self._wrong_of_values(row) if shape.asked is SENT else ""
 
-    def _wrong_of_nemesis(self, row: AnyRow) -> str:
+    def _wrong_of_nemesis(self, row: "Row") -> str:
         if row.f == "phase" and row.k not in PHASES:
             return f"k of a phase is {_shown(row.k)}, allowed are {', '.join(PHASES)}"
         if not re.fullmatch(r"[\w-]+", row.f):
@@ -316,7 +301,7 @@ class RowChecker:
             return self._wrong_of_standstill(row)
         return "" if row.v is None else _unlike("v", row.v, NOTHING, row)
 
-    def _wrong_of_standstill(self, row: AnyRow) -> str:
+    def _wrong_of_standstill(self, row: "Row") -> str:
         if row.k not in self._nodes:
             return f"k of {row.f} is {_shown(row.k)}, allowed are {', '.join(self._nodes)}"
         if not re.fullmatch(r"\d{1,9}(\.\d{1,3})? s", row.err, re.ASCII):
@@ -339,11 +324,11 @@ def wrong_notes(notes: Mapping[str, Any]) -> str:
     return ""
 
 
-def _unlike(field: str, value: Any, what: FieldType, row: AnyRow) -> str:
+def _unlike(field: str, value: Any, what: FieldType, row: "Row") -> str:
     return f"{field} of {row.f} ({row.type}) is {_shown(value)}, allowed is {what.said}"
 
 
-def _unlike_place(name: str, row: AnyRow, allowed: str) -> str:
+def _unlike_place(name: str, row: "Row", allowed: str) -> str:
     return f"the place of a run of {row.f} is {_shown(name)}, allowed is {allowed}"
 
 

@@ -22,15 +22,4 @@ FAULTS: Final[Mapping[str, Fault]] = {
     for module in (processes, network, disks, damage, surroundings, composites)
     for fault in module.FAULTS
 }
-LOSING: Final = frozenset(
-    {
-        "wipe",
-        "wipe-cut-off",
-        "next-quorum-wiped",
-        "bit-flips",
-        "truncation",
-        "deletion",
-        "stale-blocks",
-    }
-)
-"""After these a member must be filled again from the first entry of the log."""
+LOSING: Final = frozenset(fault.name for fault in FAULTS.values() if fault.loses_disk)

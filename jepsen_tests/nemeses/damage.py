@@ -6,6 +6,7 @@ such a folder aside, as an operator would.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -83,7 +84,8 @@ def _repairing(scene: Scene, node: str) -> tuple[Processes, Folders]:
     return processes, folders
 
 
-async def _damage(scene: Scene, how: Callable[[Path, Random], str]) -> str:
+async def _damage(scene: Scene, *, how: Callable[[Path, Random], str]) -> str:
+    """Damage a file of a member that is stopped for it."""
     node = await scene.one()
     await lose_disk(scene, node)
     processes, folders = _repairing(scene, node)
@@ -94,21 +96,6 @@ async def _damage(scene: Scene, how: Callable[[Path, Random], str]) -> str:
     done = await asyncio.to_thread(how, path, scene.random)
     await processes.start(node)
     return f"{node}, {path.relative_to(folder)} {done}"
-
-
-async def bit_flips(scene: Scene) -> str:
-    """Flip bits in a file of a stopped member."""
-    return await _damage(scene, flip)
-
-
-async def truncation(scene: Scene) -> str:
-    """Cut off the end of a file of a stopped member."""
-    return await _damage(scene, truncate)
-
-
-async def deletion(scene: Scene) -> str:
-    """Delete a file of a stopped member."""
-    return await _damage(scene, delete)
 
 
 async def stale_blocks(scene: Scene) -> str:
@@ -158,8 +145,12 @@ def _changed(before: bytes, now: bytes) -> list[int]:
 
 
 FAULTS: Final = (
-    Fault("bit-flips", "bits of a file flipped", ["folders", "processes"], bit_flips),
-    Fault("truncation", "the end of a file lost", ["folders", "processes"], truncation),
-    Fault("deletion", "a file lost", ["folders", "processes"], deletion),
-    Fault("stale-blocks", "a block as it was before", ["folders", "processes"], stale_blocks),
-)
+    Fault("bit-flips", "bits of a file flipped", ["folders", "processes"],
+          partial(_damage, how=flip), loses_disk=True),
+    Fault("truncation", "the end of a file lost", ["folders", "processes"],
+          partial(_damage, how=truncate), loses_disk=True),
+    Fault("deletion", "a file lost", ["folders", "processes"], partial(_damage, how=delete),
+          loses_disk=True),
+    Fault("stale-blocks", "a block as it was before", ["folders", "processes"], stale_blocks,
+          loses_disk=True),
+)  # fmt: skip

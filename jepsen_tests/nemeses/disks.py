@@ -141,5 +141,6 @@ FAULTS: Final = (
           power_cut_all, (0.5, 2.0), is_borne=False),
     Fault("power-cut-before-sync", "all lose power while a majority's syncs wait or fail",
           ["disks", "syncs", "processes"], power_cut_before_sync, (0.5, 2.0), is_borne=False),
-    Fault("wipe", "one member loses everything", ["folders", "processes"], wipe),
+    Fault("wipe", "one member loses everything", ["folders", "processes"], wipe,
+          loses_disk=True),
 )  # fmt: skip

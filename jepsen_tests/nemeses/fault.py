@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from dledger_client import AsyncAdmin, MemberStatus
 from jepsen_tests.backends.surface import Backend
-from jepsen_tests.history.events import WHOLE, Kind
+from jepsen_tests.history.events import Kind
 from jepsen_tests.run import members
 from jepsen_tests.run.schedule import FaultKind
 
@@ -96,6 +96,20 @@ class Scene:
                 raise Skipped("nobody leads")
             await asyncio.sleep(0.05)
 
+    async def each_leader(self, times: int, hurt: Callable[[str], Awaitable[None]]) -> str:
+        """Do something to the leader, as often as asked for where one leads; return whom it hit."""
+        hit: dict[str, None] = {}
+        for _ in range(times):
+            try:
+                leader = await self.leader()
+            except Skipped:
+                continue
+            await hurt(leader)
+            hit[leader] = None
+        if not hit:
+            raise Skipped("nobody leads")
+        return ",".join(hit)
+
     async def one(self) -> str:
         """Return one member, often the leader."""
         running = self.running()
@@ -141,15 +155,6 @@ class Scene:
             raise Skipped(f"{CANNOT}{self.backend.name}, {name}: {why}")
         return found
 
-    async def wait_until_whole(self) -> None:
-        """Wait until all members lead or follow; Skipped when they don't in time."""
-        await self.wait_until(
-            lambda found: (
-                sum(each.role in WHOLE for each in found.values()) == len(self.backend.nodes)
-            ),
-            "all members to be whole",
-        )
-
     async def wait_until(
         self, enough: Callable[[dict[str, MemberStatus]], bool], what: str
     ) -> None:
@@ -178,6 +183,8 @@ class Fault:
     seconds: tuple[float, float] = (3.0, 6.0)
     is_borne: bool = True
     """A majority goes on while the fault is in force."""
+    loses_disk: bool = False
+    """It takes or damages a member's data: the log must fill that member from its first entry."""
 
     @property
     def kind(self) -> FaultKind:

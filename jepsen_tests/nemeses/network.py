@@ -14,23 +14,23 @@ RING_MIN: Final = 5
 CUT: Final = Trouble(TroubleKind.CUT)
 
 
-def _network(scene: Scene, kind: TroubleKind) -> Network:
+def _network(scene: Scene, kind: TroubleKind, *, to_clients: bool = False) -> Network:
     network = scene.handle("network", scene.backend.network)
-    if kind not in network.kinds:
-        raise Skipped(f"{CANNOT}{scene.backend.name} has no {kind} of links")
-    return network
-
-
-def _to_clients(scene: Scene, kind: TroubleKind) -> Network:
-    network = scene.handle("network", scene.backend.network)
-    if kind not in network.client_kinds:
-        raise Skipped(f"{CANNOT}{scene.backend.name} has no {kind} of links to clients")
+    if kind not in (network.client_kinds if to_clients else network.kinds):
+        links = "links to clients" if to_clients else "links"
+        raise Skipped(f"{CANNOT}{scene.backend.name} has no {kind} of {links}")
     return network
 
 
 async def _put(scene: Scene, network: Network, links: Sequence[Link], trouble: Trouble) -> None:
     scene.undo.push_async_callback(network.heal, links, trouble.kind)
     await network.trouble(links, trouble)
+
+
+async def _reset(scene: Scene, network: Network, links: Sequence[Link]) -> None:
+    for _ in range(FLAPS):
+        await network.trouble(links, Trouble(TroubleKind.RESET))
+        await asyncio.sleep(scene.random.uniform(0.05, 0.8))
 
 
 async def _trouble(scene: Scene, links: Sequence[Link], trouble: Trouble) -> None:
@@ -141,11 +141,7 @@ async def flap(scene: Scene) -> str:
 async def resets(scene: Scene) -> str:
     """All connections of a member are reset, several times."""
     node = await scene.one()
-    links = around(scene, node)
-    network = _network(scene, TroubleKind.RESET)
-    for _ in range(FLAPS):
-        await network.trouble(links, Trouble(TroubleKind.RESET))
-        await asyncio.sleep(scene.random.uniform(0.05, 0.8))
+    await _reset(scene, _network(scene, TroubleKind.RESET), around(scene, node))
     return node
 
 
@@ -186,25 +182,23 @@ async def slices(scene: Scene) -> str:
 
 async def leader_unheard(scene: Scene) -> str:
     """The leader hears its clients and does what they ask, but its answers are lost."""
-    network, node = _to_clients(scene, TroubleKind.MUTE), await scene.leader()
+    network = _network(scene, TroubleKind.MUTE, to_clients=True)
+    node = await scene.leader()
     await _put(scene, network, [(CLIENTS, node)], Trouble(TroubleKind.MUTE))
     return node
 
 
 async def clients_cut(scene: Scene) -> str:
     """No client reaches a member, often the leader; the other members do."""
-    network, node = _to_clients(scene, TroubleKind.CUT), await scene.one()
+    network, node = _network(scene, TroubleKind.CUT, to_clients=True), await scene.one()
     await _put(scene, network, [(CLIENTS, node)], CUT)
     return node
 
 
 async def client_resets(scene: Scene) -> str:
     """The connections of all clients are reset, several times."""
-    network = _to_clients(scene, TroubleKind.RESET)
-    links = [(CLIENTS, node) for node in scene.backend.nodes]
-    for _ in range(FLAPS):
-        await network.trouble(links, Trouble(TroubleKind.RESET))
-        await asyncio.sleep(scene.random.uniform(0.05, 0.8))
+    network = _network(scene, TroubleKind.RESET, to_clients=True)
+    await _reset(scene, network, [(CLIENTS, node) for node in scene.backend.nodes])
     return "all"
 
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from dledger_proto.exit_codes import Exit
 from jepsen_tests.backends.surface import CannotRepair, Processes
-from jepsen_tests.history.events import EXAMINE, Kind
-from jepsen_tests.nemeses.fault import Fault, Scene, Skipped
+from jepsen_tests.history.events import EXAMINE, WHOLE, Kind
+from jepsen_tests.nemeses.fault import Fault, Scene
 
 CRASHES: Final = 4
 CRASH_PAUSE_SECONDS: Final = (0.1, 1.5)
@@ -77,14 +77,17 @@ async def crash_loop(scene: Scene) -> str:
 
 async def restart_rolling(scene: Scene) -> str:
     """Ask each member in turn to end, and start it again, as an upgrade does."""
-    processes = _processes(scene)
+    processes, nodes = _processes(scene), scene.backend.nodes
     order = scene.running()
     scene.random.shuffle(order)
     for node in order:
         scene.undo.push_async_callback(bring_back, scene, node)
         await processes.stop(node)
         await processes.start(node)
-        await scene.wait_until_whole()
+        await scene.wait_until(
+            lambda found: sum(each.role in WHOLE for each in found.values()) == len(nodes),
+            "all members to be whole",
+        )
     return ",".join(order)
 
 
@@ -109,20 +112,14 @@ async def pause_majority(scene: Scene) -> str:
 async def pauses(scene: Scene) -> str:
     """Several times the leader stands still, a little longer than an election takes."""
     processes = _processes(scene)
-    hit: list[str] = []
-    for _ in range(CRASHES):
-        try:
-            node = await scene.leader()
-        except Skipped:
-            continue
+
+    async def stand_still(node: str) -> None:
         scene.undo.push_async_callback(processes.resume, node)
         await processes.pause(node)
         await asyncio.sleep(scene.random.uniform(0.5, 2.0))
         await processes.resume(node)
-        hit.append(node)
-    if not hit:
-        raise Skipped("nobody leads")
-    return ",".join(dict.fromkeys(hit))
+
+    return await scene.each_leader(CRASHES, stand_still)
 
 
 FAULTS: Final = (

@@ -7,7 +7,7 @@ from typing import Final
 from dledger_proto.errors import DledgerError
 from jepsen_tests.backends.surface import CannotLimit, TroubleKind
 from jepsen_tests.nemeses.disks import start_empty, wipe_one
-from jepsen_tests.nemeses.fault import Fault, NoEffect, Scene, Skipped
+from jepsen_tests.nemeses.fault import Fault, NoEffect, Scene
 from jepsen_tests.nemeses.losing import lose_disk
 from jepsen_tests.nemeses.network import around, cut, cut_off
 from jepsen_tests.nemeses.processes import bring_back
@@ -118,21 +118,14 @@ async def _choose_quorum(
 async def heal_at_timeout(scene: Scene) -> str:
     """The leader is cut off, and back when its followers begin to think of an election."""
     network = scene.handle("network", scene.backend.network)
-    hit: list[str] = []
-    for _ in range(TIMEOUTS):
-        try:
-            node = await scene.leader()
-        except Skipped:
-            await asyncio.sleep(0.2)
-            continue
+
+    async def cut_for_a_while(node: str) -> None:
         await cut_off(scene, node)
         await asyncio.sleep(scene.random.uniform(0.4, 1.4))
         await network.heal(around(scene, node), TroubleKind.CUT)
         await asyncio.sleep(scene.random.uniform(0.1, 0.8))
-        hit.append(node)
-    if not hit:
-        raise Skipped("nobody leads")
-    return ",".join(dict.fromkeys(hit))
+
+    return await scene.each_leader(TIMEOUTS, cut_for_a_while)
 
 
 async def wipe_cut_off(scene: Scene) -> str:
@@ -165,11 +158,11 @@ FAULTS: Final = (
     Fault("next-quorum", "a late and a forgetful one decide", ["disks", "processes"], next_quorum,
           is_borne=False),
     Fault("next-quorum-wiped", "a late and a wiped one decide", ["folders", "processes"],
-          next_quorum_wiped, is_borne=False),
+          next_quorum_wiped, is_borne=False, loses_disk=True),
     Fault("heal-at-timeout", "the leader is back as an election begins", ["network"],
           heal_at_timeout, (0.2, 0.5), is_borne=False),
     Fault("wipe-cut-off", "the leader hears a wiped member alone", ["folders", "network"],
-          wipe_cut_off, is_borne=False),
+          wipe_cut_off, is_borne=False, loses_disk=True),
     Fault("kill-while-cut", "a leader that is cut off is killed", ["network", "processes"],
           kill_while_cut, is_borne=False),
 )  # fmt: skip

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final
@@ -79,18 +79,16 @@ def leashed(*command: str) -> list[str]:
     return ["sh", "-c", _LEASH, "leash", *command]
 
 
-async def tool(
-    *command: str, seconds: float, environment: Mapping[str, str] | None = None, text: str = ""
-) -> Ended:
+async def tool(*command: str, seconds: float) -> Ended:
     """Run a tool; TimeoutError when it takes longer. Breaking off kills it and all it started."""
     process = await asyncio.create_subprocess_exec(
-        *command, env=environment, stdin=asyncio.subprocess.PIPE,
+        *command, stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
     try:
         async with asyncio.timeout(seconds):
-            said, _ = await process.communicate(text.encode())
+            said, _ = await process.communicate()
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -6,6 +6,7 @@ system's journal first (metadata are kept, data are not), flag 2 does not (names
 """
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -13,7 +14,7 @@ import shutil
 import struct
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -86,11 +87,8 @@ class LoopDisk:
         this with both flags, in a third of the cuts on a busy machine. An fdatasync that returned
         before the cut never lost anything. A real power cut does not do that.
         """
-        folder = os.open(self.mount, os.O_RDONLY)
-        try:
+        with self._folder() as folder:
             fcntl.ioctl(folder, _EXT4_IOC_SHUTDOWN, struct.pack("I", flag))
-        finally:
-            os.close(folder)
 
     def power_on(self) -> None:
         """Mount again, replaying the journal, when all users of the old mount have ended.
@@ -118,11 +116,8 @@ class LoopDisk:
     def give_back(self) -> None:
         """Undo `fill` durably: a power cut must not bring the file back."""
         self._ballast.unlink(missing_ok=True)
-        folder = os.open(self.mount, os.O_RDONLY)
-        try:
+        with self._folder() as folder:
             os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _try_out(self) -> None:
         """Write, sync, read and remove a small file; OSError when that does not work."""
@@ -139,6 +134,14 @@ class LoopDisk:
     def _must(self, problem: str) -> None:
         if problem:
             raise HarnessFailure(f"disk {self.image}: {problem}")
+
+    @contextlib.contextmanager
+    def _folder(self) -> Generator[int]:
+        folder = os.open(self.mount, os.O_RDONLY)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
 
     @property
     def _ballast(self) -> Path:

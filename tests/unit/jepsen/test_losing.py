@@ -14,7 +14,6 @@ from jepsen_tests.backends.surface import Backend, CannotRepair
 from jepsen_tests.history.events import Kind, Row
 from jepsen_tests.history.history_file import HistoryWriter, read_rows
 from jepsen_tests.nemeses import FAULTS, fault
-from jepsen_tests.nemeses.damage import bit_flips
 from jepsen_tests.nemeses.disks import wipe_one
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.losing import lose_disk
@@ -132,13 +131,17 @@ def scene_of(group: Group, *nodes: str, hurt: set[str] | None = None) -> Scene:
 EXAMINED = ["stop n1", "check n1", "repair n1", "start n1"]
 
 
+async def flip_bits(scene: Scene) -> str:
+    return await FAULTS["bit-flips"].begin(scene)
+
+
 def test_who_was_damaged_is_mended_before_another_one_is_damaged(group: Group) -> None:
     hurt: set[str] = set()
-    asyncio.run(bit_flips(scene_of(group, "n1", hurt=hurt)))
+    asyncio.run(flip_bits(scene_of(group, "n1", hurt=hurt)))
     assert hurt == {"n1"}
     group.said.clear()
     group.behind = 3
-    asyncio.run(bit_flips(scene_of(group, "n2", hurt=hurt)))
+    asyncio.run(flip_bits(scene_of(group, "n2", hurt=hurt)))
     assert group.said == [*EXAMINED, "kill n2", "start n2"]
     assert group.behind == 0, "it is waited for"
     assert hurt == {"n2"}
