@@ -308,6 +308,17 @@ def test_a_pause_begins_a_pair_anew() -> None:
     assert not trial.waits, "its first half is without waiting"
 
 
+def test_a_half_in_which_no_time_passed_is_not_compared() -> None:
+    """Two entries at one reading of the clock: payloads per second would divide by zero."""
+    trial, began = Trial(), 0.0
+    while not trial._runs:
+        began += 0.05
+        trial.entry(4, began, alone=False)
+    for after in (0.08, 0.16, 0.21, 0.21, 0.25, 0.33, 0.41, 0.46, 0.46, 0.5, 0.55):
+        trial.entry(4, began + after, alone=False)
+    assert [half.seconds > 0 for half in trial._halves] == [True, True]
+
+
 def offer(
     trial: Trial, seconds: float, *, gain: float, length: float = 0.01, stall_every: float = 1e9
 ) -> float:
