@@ -55,16 +55,13 @@ async def import_topics(
     queries = view.machine.queries
     # Known decisions are not stored again: a leader asks for all, and its disk may be low.
     news = [topic for topic in topics if not knows(queries, topic.topic_id, topic.control_index)]
-    results = await asyncio.gather(
-        *(view.commands.propose(ImportTopic(topic, control_id)) for topic in news),
-        return_exceptions=True,
-    )
+    results = await view.commands.propose_all([ImportTopic(topic, control_id) for topic in news])
     refused: list[DledgerError] = []
     for result in results:
-        if isinstance(result, DledgerError) and result.code in FINAL_REFUSALS:
+        if isinstance(result, DledgerError):
+            if result.code not in FINAL_REFUSALS:
+                raise result
             refused.append(result)
-        elif isinstance(result, BaseException):
-            raise result
     return [error for error in refused if error.code is not Code.STALE_LAYOUT]
 
 

@@ -1,7 +1,8 @@
 """The unary calls of `dledger.v1.Admin`: topics, trimming and holds, status, leadership.
 
 Owns the translation of protobuf. Not owned: what topics are (`cluster.topic_authority`), what a
-trim or a hold does (`usecases.messaging`), which member executes a call (`table`, `calls`).
+trim (`usecases.messaging`) or a hold (`usecases.holds`) does, which member executes a call
+(`table`, `calls`).
 """
 
 from dledger.types import MemberId
@@ -86,9 +87,7 @@ async def trim(call: Call, request: pb.TrimRequest) -> pb.TrimReply:
 
 async def hold(call: Call, request: pb.HoldRequest) -> pb.HoldReply:
     """Place, renew or release a hold on one queue."""
-    queue = await _queue(call, request.queue)
-    until_ms = await call.messaging.hold(request.owner, queue, request.offset, request.ttl_ms)
-    return pb.HoldReply(until_ms=until_ms)
+    return await holds.hold(call.messaging, request)
 
 
 async def hold_all(call: Call, request: pb.HoldAllRequest) -> pb.HoldAllReply:

@@ -1,6 +1,6 @@
 """What callers can ask of a member, whatever the API.
 
-holds      Holds on many queues: placed and released in one call, and listed in pages
+holds      Holds: placed and released, of one queue or of many in one call, and listed in pages
 messaging  What clients can do with messages, as plain calls
 queues     The queues that a request names: a queue that cannot be served is refused alone
 """

@@ -1,18 +1,24 @@
-"""Holds on many queues: placed and released in one call, and listed in pages.
+"""Holds: placed and released, of one queue or of many in one call, and listed in pages.
 
-Not owned: one hold (`messaging`), the rules of holds (`dledger.state.queues.trim`).
+Not owned: the rules of holds (`dledger.state.queues.holds`).
 """
 
 import asyncio
 from typing import Final
 
+from dledger.state.commands.command import Command
+from dledger.state.queues.holds import Hold, ReleaseHold
+from dledger.state.results import Held
 from dledger_broker.usecases.messaging import ID_SIZE, Messaging
 from dledger_broker.usecases.queues import OF_ONE_QUEUE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX
+from dledger_proto.names import check_group_name
 from dledger_proto.v1 import broker_pb2 as pb
 
 HOLDS_PER_PAGE_MAX: Final = 1_000
+HOLD_TTL_MS_MAX: Final = 100 * 365 * 24 * 3_600 * 1_000
+"""A hundred years: a hold for good is renewed, or it turns out to be forgotten."""
 AFTER_SIZE_MAX: Final = ID_SIZE + 4 + GROUP_NAME_LENGTH_MAX
 
 
@@ -55,22 +61,32 @@ async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.L
     return reply
 
 
+async def hold(messaging: Messaging, request: pb.HoldRequest) -> pb.HoldReply:
+    """Keep a queue from being trimmed from an offset up, or release it with a TTL of zero."""
+    held = await messaging.view.commands.propose(await _command(messaging, request, request.ttl_ms))
+    return pb.HoldReply(until_ms=held.until_ms)
+
+
 async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldAllReply:
-    """Hold queues, or release them with a TTL of zero; all are proposed in the same turn.
+    """Do for many queues what `hold` does for one; all are proposed in the same turn.
 
     A refusal of the member, not of one queue, is raised, so that the caller repeats the whole call
     elsewhere. It is raised as UNKNOWN_OUTCOME when some queues are done, or may be done.
     """
 
-    async def hold(wanted: pb.HoldAllRequest.Wanted) -> int | DledgerError:
-        ref = wanted.queue
+    async def judged(wanted: pb.HoldAllRequest.Wanted) -> Command[Held] | DledgerError:
         try:
-            queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
-            return await messaging.hold(wanted.owner, queue, wanted.offset, request.ttl_ms)
+            return await _command(messaging, wanted, request.ttl_ms)
         except DledgerError as error:
             return error
 
-    results = await asyncio.gather(*map(hold, request.queues))
+    wanted = await asyncio.gather(*map(judged, request.queues))
+    answers = iter(
+        await messaging.view.commands.propose_all(
+            [each for each in wanted if not isinstance(each, DledgerError)]
+        )
+    )
+    results = [each if isinstance(each, DledgerError) else next(answers) for each in wanted]
     errors = [each for each in results if isinstance(each, DledgerError)]
     for error in errors:
         if error.code not in OF_ONE_QUEUE and (error.retriable or not error.definite):
@@ -87,5 +103,25 @@ async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldA
         else:
             reply.codes.append(int(Code.OK))
             reply.details.append("")
-            reply.until_ms = max(reply.until_ms, held)
+            reply.until_ms = max(reply.until_ms, held.until_ms)
     return reply
+
+
+async def _command(
+    messaging: Messaging, wanted: pb.HoldRequest | pb.HoldAllRequest.Wanted, ttl_ms: int
+) -> Command[Held]:
+    ref = wanted.queue
+    queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
+    check_group_name("owner", wanted.owner)
+    if ttl_ms > HOLD_TTL_MS_MAX:
+        raise DledgerError(
+            Code.INVALID_ARGUMENT, f"ttl_ms {ttl_ms}, must be 0 (release) to {HOLD_TTL_MS_MAX}"
+        )
+    if ttl_ms == 0:
+        return ReleaseHold(wanted.owner, queue.topic_id, queue.number)
+    now_ms = messaging.view.host.time_ms  # the stamps of entries end a hold (D8)
+    if now_ms is None:
+        raise DledgerError(
+            Code.NO_LEADER, "the leader does not know the clocks of a majority yet; try again"
+        )
+    return Hold(wanted.owner, queue.topic_id, queue.number, wanted.offset, now_ms + ttl_ms)

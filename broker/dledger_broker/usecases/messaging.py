@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 
 from dledger.state.offsets import METADATA_SIZE_MAX, CommitOffset, CommitOffsets
 from dledger.state.producers.registration import RegisterProducer
-from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
 from dledger.state.results import OffsetsCommitted, Registered, Taken, Trimmed
 from dledger.state.values import PERMISSION_READ, Topic
@@ -24,8 +23,6 @@ from dledger_proto.names import check_client_id, check_group_name
 
 ID_SIZE: Final = 16
 """The size of the ids of topics, producers and their lives."""
-HOLD_TTL_MS_MAX: Final = 100 * 365 * 24 * 3_600 * 1_000
-"""A hundred years: a hold for good is renewed, or it turns out to be forgotten."""
 
 T = TypeVar("T")
 
@@ -194,27 +191,6 @@ class Messaging:
         HELD when a hold does not let the minimum move at all.
         """
         return await self.view.commands.propose(Trim(queue.topic_id, queue.number, offset))
-
-    async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:
-        """Keep a queue from being trimmed from `offset` up; return when the hold ends."""
-        check_group_name("owner", owner)
-        if ttl_ms > HOLD_TTL_MS_MAX:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT, f"ttl_ms {ttl_ms}, must be 0 (release) to {HOLD_TTL_MS_MAX}"
-            )
-        if ttl_ms == 0:
-            await self.view.commands.propose(ReleaseHold(owner, queue.topic_id, queue.number))
-            return 0
-        now_ms = self.view.host.time_ms  # the stamps of entries end a hold (D8)
-        if now_ms is None:
-            raise DledgerError(
-                Code.NO_LEADER, "the leader does not know the clocks of a majority yet; try again"
-            )
-        until_ms = now_ms + ttl_ms
-        result = await self.view.commands.propose(
-            Hold(owner, queue.topic_id, queue.number, offset, until_ms)
-        )
-        return result.until_ms
 
 
 def check_id(name: str, value: bytes) -> None:

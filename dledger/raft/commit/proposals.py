@@ -25,6 +25,7 @@ the write at the new leader, which recognises it (D11).
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 from dledger.raft.commit.gathering import Gathering
@@ -73,15 +74,23 @@ class Proposal:
         self.settled = settled
 
 
-def portions(sizes: Iterable[int]) -> Iterator[slice]:
-    """Cut payloads of these sizes into runs, each small enough for one proposal, in order."""
-    first = end = size = 0
-    for each in sizes:
-        if end > first and (size + each > PORTION_SIZE_TARGET or end - first >= ENTRY_PAYLOADS_MAX):
+def portions(sizes: Iterable[int], rows: Iterable[int] = repeat(0)) -> Iterator[slice]:
+    """Cut payloads of these sizes into runs, each small enough for one proposal, in order.
+
+    `rows`: how many rows apply reads for each payload, at most.
+    """
+    first = end = size = read = 0
+    for each, reads in zip(sizes, rows, strict=False):
+        if end > first and (
+            size + each > PORTION_SIZE_TARGET
+            or read + reads > ENTRY_ROWS_MAX
+            or end - first >= ENTRY_PAYLOADS_MAX
+        ):
             yield slice(first, end)
-            first, size = end, 0
+            first, size, read = end, 0, 0
         end += 1
         size += each
+        read += reads
     if end > first:
         yield slice(first, end)
 

@@ -100,7 +100,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [
-            "unit.broker.test_plan_reads.test_holds_of_which_some_are_stored_are_not_told_as_refused:7"
+            "unit.broker.test_holds.test_holds_of_which_some_are_stored_are_not_told_as_refused:7"
         ],
     ),
     Mutant(
@@ -123,12 +123,12 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         "a hold counts from a clock that may be behind the stamps by which it ends",
         [
             Edit(
-                "dledger_broker.usecases.messaging:Messaging.hold",
-                "self.view.host.time_ms",
-                "self.view.clock.wall_ms()",
+                "dledger_broker.usecases.holds:_command",
+                "messaging.view.host.time_ms",
+                "messaging.view.clock.wall_ms()",
             )
         ],
-        ["unit.broker.test_messaging.test_a_hold_counts_from_the_time_by_which_it_ends"],
+        ["unit.broker.test_holds.test_a_hold_counts_from_the_time_by_which_it_ends"],
     ),
     Mutant(
         "damage-in-headers-is-survived",

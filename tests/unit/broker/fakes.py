@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dledger.raft.api import Role
 from dledger.raft.driver.host import GroupHost
 from dledger.raft.leadership.last_seen import LastSeen
+from dledger.state.commands.command import Command
 from dledger.state.machine import StateMachine
 from dledger.state.queries import Queries
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
 from dledger_broker.append.router import PendingBatch
 from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.config.model import AdmissionConfig
+from dledger_broker.group.commands import Commands
 from dledger_broker.group.group_view import GroupNames
 from dledger_broker.rpc.admission import AdmissionControl, Bound
 from dledger_proto.batch.codec import BatchHeader, Record, encode_batch
@@ -103,6 +106,27 @@ class FakeHost(GroupHost):
     def settle(self, settled: Settled) -> None:
         """Settle the oldest proposal."""
         self.proposals.pop(0)[1](settled)
+
+
+class FakeCommands(Commands):
+    """Answers each command by itself, as a subclass says, without a host."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def propose(self, command: Command[Any]) -> Any:
+        """Return the result, or raise the refusal."""
+        raise NotImplementedError
+
+    async def propose_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """Ask for one after the other."""
+        answers: list[Any] = []
+        for command in commands:
+            try:
+                answers.append(await self.propose(command))
+            except DledgerError as refusal:
+                answers.append(refusal)
+        return answers
 
 
 @dataclass

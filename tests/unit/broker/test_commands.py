@@ -11,6 +11,7 @@ from dledger.state.offsets import CommitOffset, CommitOffsets
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.producers.table import LAST_SEQUENCES_MAX
 from dledger.state.queues.trim import Trim
+from dledger.state.results import Refused
 from dledger.state.topics.commands import DeleteTopic, ImportTopic
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import EntryKind, LogIndex, Settled, Term
@@ -48,6 +49,38 @@ def test_what_frees_space_is_not_refused_for_its_neighbours() -> None:
             else:
                 assert isinstance(answer, DledgerError)
                 assert answer.code is Code.DISK_FULL
+
+    asyncio.run(run())
+
+
+def test_commands_proposed_together_are_one_caller_and_are_answered_each() -> None:
+    """One proposal as long as its commands fit an entry and agree on whether they free space."""
+
+    async def run() -> None:
+        host = FakeHost(kind=EntryKind.COMMANDS)
+        unfit = Trim(bytes(15), 0, 5)
+        wanted: list[Command[object]] = [REGISTER, unfit, REGISTER, TRIM, *[REGISTER] * 40]
+        waiting = asyncio.ensure_future(Commands(host).propose_all(wanted))
+        await until(lambda: len(host.proposals) > 2, "all are proposed")
+        per_proposal = ENTRY_ROWS_MAX // REGISTER.rows_read_max
+        assert [len(payloads) for payloads, _ in host.proposals] == [
+            2, 1, per_proposal, 40 - per_proposal,
+        ]  # fmt: skip
+        assert host.frees_space == [False, True, False, False]
+        assert max(host.rows) <= ENTRY_ROWS_MAX
+        refused = Refused(Code.STALE_EPOCH, "taken")
+        host.settle(Settled(Outcome.STORED, Code.OK, results=["first", refused]))
+        host.settle(Settled(Outcome.NOT_STORED, Code.DISK_FULL, "no room"))
+        host.settle(Settled(Outcome.UNKNOWN, Code.UNKNOWN_OUTCOME, "lost"))
+        host.settle(Settled(Outcome.STORED, Code.OK, results=["last"] * (40 - per_proposal)))
+        answers = await waiting
+        assert [answers[0], *answers[-(40 - per_proposal) :]] == ["first"] + ["last"] * (
+            40 - per_proposal
+        )
+        assert [each.code for each in answers if isinstance(each, DledgerError)] == [
+            Code.INVALID_ARGUMENT, Code.STALE_EPOCH, Code.DISK_FULL,
+            *[Code.UNKNOWN_OUTCOME] * per_proposal,
+        ]  # fmt: skip
 
     asyncio.run(run())
 

@@ -28,7 +28,7 @@ from dledger_proto.limits import DELETED_TOPIC_KEPT_MS
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 from tests.ports import free_port
-from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock
+from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeCommands, FakeHost, ManualClock
 from tests.unit.broker.test_topic_follower import control_group
 from tests.unit.state.kit import Driven, create
 from tests.waiting import until
@@ -75,6 +75,19 @@ class Control:
         return topics_page(cast("GroupView", self), request, 1).SerializeToString()
 
 
+class ApplyingCommands(FakeCommands):
+    """Applies every command at once."""
+
+    def __init__(self, state: Driven) -> None:
+        self.state = state
+
+    async def propose(self, command: Command[Any]) -> Any:
+        result = self.state.one(command)
+        if isinstance(result, Refused):
+            raise DledgerError(result.code, result.detail)
+        return result
+
+
 class Group:
     """Another group's leader with a state of its own, that follows the control group."""
 
@@ -82,7 +95,7 @@ class Group:
         self.host = FakeHost()
         self.state = Driven(group=NAMES.group)
         self.machine: StateMachine = self.state.machine
-        self.commands = self
+        self.commands = ApplyingCommands(self.state)
         self.names = NAMES
         self.clock = ManualClock()
         self.view = cast("GroupView", self)
@@ -103,13 +116,6 @@ class Group:
     def not_leader(self) -> DledgerError:
         """What it says else."""
         return DledgerError(Code.NOT_LEADER)
-
-    async def propose(self, command: Command[Any]) -> Any:
-        """Apply at once."""
-        result = self.state.one(command)
-        if isinstance(result, Refused):
-            raise DledgerError(result.code, result.detail)
-        return result
 
     def live(self) -> list[str]:
         """The names of its topics that are not deleted."""

@@ -10,8 +10,7 @@ import pytest
 from dledger.log.commit_log import CommitLog
 from dledger.state.commands.command import Command
 from dledger.state.queries import Queries
-from dledger.state.queues.holds import Hold
-from dledger.state.results import Held, Trimmed
+from dledger.state.results import Trimmed
 from dledger.state.values import LayoutPart, QueueSpan, Topic, TopicType
 from dledger.types import LogIndex, Span
 from dledger_broker.group.commands import Commands
@@ -21,7 +20,15 @@ from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.batch.codec import Record, encode_batch, parse_header
 from dledger_proto.errors import Code, DledgerError
-from tests.unit.broker.fakes import NAMES, TOPIC, FakeHost, FakeMachine, ManualClock, batch
+from tests.unit.broker.fakes import (
+    NAMES,
+    TOPIC,
+    FakeCommands,
+    FakeHost,
+    FakeMachine,
+    ManualClock,
+    batch,
+)
 
 
 class Host(FakeHost):
@@ -172,7 +179,7 @@ def test_a_topic_is_told_as_it_is_now_not_as_a_late_member_has_it() -> None:
     asyncio.run(run())
 
 
-class Proposals(Commands):
+class Proposals(FakeCommands):
     """Answers every proposal with one result."""
 
     def __init__(self, result: object) -> None:
@@ -193,32 +200,6 @@ def test_a_trim_that_a_hold_cuts_short_tells_how_far_it_came() -> None:
     asyncio.run(run())
 
 
-class Echo(Commands):
-    """Answers what was proposed."""
-
-    def __init__(self) -> None:
-        pass
-
-    async def propose(self, command: Command[Any]) -> Any:
-        assert isinstance(command, Hold)
-        return Held(command.until_ms)
-
-
-def test_a_hold_counts_from_the_time_by_which_it_ends() -> None:
-    """Its end is compared with the entries' stamps, whatever the member's own clock says (D8)."""
-
-    async def run() -> None:
-        host = Host()
-        core = messaging(host, b"", 0, FakeQueries(QueueSpan(0, 0, 0, 1, 1, 1)), Echo())
-        assert await core.hold("spark", Queue(TOPIC, 0), 0, 1_000) == 501_000
-        host.now_ms = None
-        with pytest.raises(DledgerError) as refused:
-            await core.hold("spark", Queue(TOPIC, 0), 0, 1_000)
-        assert refused.value.code is Code.NO_LEADER, "another try finds it out"
-
-    asyncio.run(run())
-
-
 BAD_GROUP = "bad group\n!"
 
 
@@ -231,12 +212,6 @@ BAD_CALLS: list[tuple[Callable[[Messaging], Awaitable[object]], str]] = [
     (
         lambda core: core.commit_offsets("g", [], reset=False, member_id="a\nb", generation=0),
         "member_id 'a\\nb': only printable",
-    ),
-    (lambda core: core.hold("a\nb", Queue(TOPIC, 0), 0, 5), "owner 'a\\nb': only letters"),
-    (lambda core: core.hold("a\nb", Queue(TOPIC, 0), 0, 0), "owner 'a\\nb': only letters"),
-    (
-        lambda core: core.hold("spark", Queue(TOPIC, 0), 0, (1 << 64) - 1),
-        "ttl_ms 18446744073709551615, must be 0 (release) to 3153600000000",
     ),
     (
         lambda core: core.register_producer(b"p" * 15, b"l" * 16, 0),

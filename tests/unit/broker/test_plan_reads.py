@@ -8,15 +8,12 @@ import pytest
 from dledger.state.queries import Queries
 from dledger.state.values import QueueSpan
 from dledger_broker.read.plan_reads import plan_reads, sample_offsets
-from dledger_broker.usecases.holds import hold_all
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import TOPIC, FakeMachine
 from tests.unit.broker.test_messaging import Host, messaging
-
-UNKNOWN_OFFSET = 666
 
 
 class FakeQueries(Queries):
@@ -41,29 +38,18 @@ class FakeQueries(Queries):
 
 
 class Core(Messaging):
-    """Resolves everything but topic "gone"; holds what is not below 5."""
+    """Resolves everything but some topics."""
 
     def __init__(self, queries: Queries) -> None:
         super().__init__(messaging(Host(), b"", 0).view)
         self.view.machine = FakeMachine(queries, 77)
-        self.holds: list[tuple[str, int, int, int]] = []
 
     async def resolve(self, topic: str, topic_id: bytes, queue: int) -> Queue:
         if topic == "gone":
             raise DledgerError(Code.TOPIC_NOT_FOUND, "gone")
-        if topic == "elsewhere":
-            raise DledgerError(Code.WRONG_GROUP, "h has it")
         if topic == "away":
             raise DledgerError(Code.NO_LEADER, "nobody leads")
         return Queue(TOPIC, queue)
-
-    async def hold(self, owner: str, queue: Queue, offset: int, ttl_ms: int) -> int:
-        if offset < 5:
-            raise DledgerError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset}")
-        if offset == UNKNOWN_OFFSET:
-            raise DledgerError(Code.UNKNOWN_OUTCOME, "no answer")
-        self.holds.append((owner, queue.number, offset, ttl_ms))
-        return ttl_ms + 1_000
 
 
 def planned(
@@ -114,40 +100,3 @@ def test_samples_are_spread() -> None:
     assert sample_offsets(5, 7, 4) == [5, 6]
     assert sample_offsets(0, 100, 4) == [12, 37, 62, 87]
     assert sample_offsets(0, 100, 0) == []
-
-
-def test_holds_are_refused_one_by_one() -> None:
-    """The others are held; what says nothing about a queue fails the call, to be repeated."""
-    core = Core(FakeQueries([]))
-    request = pb.HoldAllRequest(ttl_ms=60_000)
-    for topic, queue, offset in (("t", 0, 7), ("t", 1, 3), ("t", 2, 9), ("elsewhere", 0, 9)):
-        ref = pb.QueueRef(topic=topic, queue=queue)
-        request.queues.add(queue=ref, offset=offset, owner=f"job-{queue}")
-    reply = asyncio.run(hold_all(core, request))
-    assert list(reply.codes) == [
-        Code.OK, Code.OFFSET_OUT_OF_RANGE, Code.OK, Code.WRONG_GROUP,
-    ]  # fmt: skip
-    assert list(reply.details) == ["", "offset 3", "", "h has it"]
-    assert reply.until_ms == 61_000
-    assert core.holds == [("job-0", 0, 7, 60_000), ("job-2", 2, 9, 60_000)]
-
-
-def held(places: Sequence[tuple[str, int]]) -> None:
-    request = pb.HoldAllRequest(ttl_ms=60_000)
-    for topic, offset in places:
-        request.queues.add(queue=pb.QueueRef(topic=topic), offset=offset, owner="job")
-    asyncio.run(hold_all(Core(FakeQueries([])), request))
-
-
-@pytest.mark.parametrize("offset", [7, UNKNOWN_OFFSET])
-def test_holds_of_which_some_are_stored_are_not_told_as_refused(offset: int) -> None:
-    """NO_LEADER would say that nothing was done."""
-    with pytest.raises(DledgerError, match="UNKNOWN_OUTCOME: some queues may be done, but"):
-        held([("away", 9), ("t", offset)])
-
-
-def test_holds_of_which_none_is_stored_are_refused() -> None:
-    """What one queue refuses is not what is said of the member."""
-    for places in ([("away", 9)], [("away", 9), ("t", 3)], [("t", 3), ("away", 9)]):
-        with pytest.raises(DledgerError, match="NO_LEADER"):
-            held(places)

@@ -22,7 +22,7 @@ from dledger_broker.rpc.topic_proto import topic_from_proto, topic_to_proto
 from dledger_broker.usecases.messaging import ID_SIZE
 from dledger_proto.errors import DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
-from tests.unit.broker.fakes import NAMES
+from tests.unit.broker.fakes import NAMES, FakeCommands
 from tests.unit.broker.test_messaging import FakeQueries, Host, messaging
 
 GIVEN = b"n" * ID_SIZE
@@ -47,7 +47,7 @@ class Knowing(FakeQueries):
         return self.topic
 
 
-class Making(Commands):
+class Making(FakeCommands):
     """Makes every topic that is asked for, and changes nothing of one that is there."""
 
     def __init__(self, known: Topic | None = None) -> None:
@@ -67,21 +67,15 @@ class Making(Commands):
         )  # fmt: skip
 
 
-class Taking(Commands):
+class Taking(FakeCommands):
     """Takes what it is given."""
-
-    def __init__(self) -> None:
-        pass
 
     async def propose(self, command: Command[Any]) -> Any:
         return None
 
 
-class Hanging(Commands):
+class Hanging(FakeCommands):
     """Never answers."""
-
-    def __init__(self) -> None:
-        pass
 
     async def propose(self, command: Command[Any]) -> Any:
         return await asyncio.Event().wait()

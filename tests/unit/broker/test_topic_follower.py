@@ -25,14 +25,14 @@ from dledger_proto.rpc.raw import RawContext, UnaryMethod, raw_handlers
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 from tests.ports import free_port
-from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeHost, ManualClock
+from tests.unit.broker.fakes import ME, NAMES, OTHER, FakeCommands, FakeHost, ManualClock
 from tests.unit.broker.test_topic_pages import decided, page
 from tests.waiting import until
 
 Answer = Callable[[pb.ListTopicsRequest], bytes]
 
 
-class Commands:
+class TakingCommands(FakeCommands):
     """Takes commands; refuses as a test says."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Follower:
 
     def __init__(self, port: int) -> None:
         self.host = FakeHost()
-        self.commands = Commands()
+        self.commands = TakingCommands()
         self.queries = FakeQueries()
         self.machine = self
         self.commands.known = self.queries.known

@@ -142,6 +142,13 @@ def test_a_portion_fits_an_entry_by_count() -> None:
     assert list(portions([])) == []
 
 
+def test_what_apply_reads_for_a_portion_is_bounded() -> None:
+    rows = [ENTRY_ROWS_MAX // 3] * 4 + [ENTRY_ROWS_MAX * 2, 1]
+    assert [rows[run] for run in portions([1] * len(rows), rows)] == [
+        rows[:3], rows[3:4], rows[4:5], rows[5:],
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("payloads", "code"),
     [
