@@ -142,7 +142,7 @@ class PageFile:
         start = self.read(0)
         (page_size,) = _COUNT.unpack_from(start, _HEADER.size + _META_START.size)
         if page_size not in PAGE_SIZES:
-            _parse_meta(0, start)  # what is wrong altogether is said first
+            _parse_meta(0, start)  # raises when this is no file of LMDB at all
             raise DamagedPages(f"meta page 0: page size {page_size}")
         self.page_size = page_size
         pages = [self.read(number) for number in range(META_COUNT)]
@@ -158,22 +158,23 @@ class PageFile:
         return older, newest
 
     def _free(self, meta: Meta) -> set[int]:
-        """Return the free pages; none where a file that is too short has lost their list."""
+        """Return the free pages; none when the file is so short that it lacks their list."""
         try:
             return set(Walk(self, meta).take_free_list())
         except DamagedPages:
             return set()
 
     def _check_size(self, newest: Meta) -> None:
-        """The file may end before its last pages if they are free: some were never written.
+        """Raise DamagedPages if the file ends before its last pages and these are not free.
 
-        A page that one transaction takes and gives up again goes to the free list alone.
+        LMDB never writes a page that one transaction takes and frees again. Only the free list
+        names such a page.
         """
         present = self.size // self.page_size
         count = newest.last_page + 1 - present
         if count <= 0:
             return
-        # What the free list has room for: the last page may be any number in a damaged file.
+        # In a damaged file the last page may be any number: first ask how many pages can be free.
         room = min(newest.free.pages, present) * self.page_size // _U64.size
         if count > room or not self._free(newest).issuperset(range(present, newest.last_page + 1)):
             raise DamagedPages(
@@ -183,13 +184,13 @@ class PageFile:
 
 
 def is_blank(content: bytes) -> bool:
-    """Return whether a file that starts so never had a commit: its creation was cut off.
+    """Tell whether a file with this content never had a commit, for its creation was cut off.
 
-    LMDB writes both meta pages of commit 0 at once and does not sync them before the first commit;
-    that one writes and syncs its page, the third, and then its meta page.
+    LMDB writes both meta pages of commit 0 at once and does not sync them. The first commit writes
+    and syncs the third page, and then its own meta page.
     """
     least = min(PAGE_SIZES)
-    if len(content) < META_COUNT * least:  # that first write was cut short
+    if len(content) < META_COUNT * least:  # the write of both meta pages was cut short
         return len(content) < least or _is_blank_meta(0, content[:least], least)
     return any(
         len(content) <= BLANK_PAGES_MAX * size
@@ -236,7 +237,7 @@ def _parse_meta(number: int, page: bytes) -> Meta:
 
 
 def _check_metas(older: Meta, newest: Meta, page_size: int) -> None:
-    """Two metas are of commits that follow each other; a new file has commit 0 twice."""
+    """Check that one commit follows the other, or that both are commit 0 of a new file."""
     if newest.commit != older.commit + 1 and newest.commit + older.commit:
         raise DamagedPages(f"meta pages: commits {older.commit} and {newest.commit}")
     if {older.free.page_size, newest.free.page_size} != {page_size}:
@@ -256,7 +257,7 @@ class Walk:
         self._branches = self._leaves = self._overflows = self._entries = 0
 
     def rows(self) -> Iterator[list[Row]]:
-        """Yield all rows, leaf by leaf; the trees agree with their counts at the end of it."""
+        """Yield all rows, leaf by leaf; then check the counts, and that no page is lost."""
         self.take_free_list()
         yield from self._walk_tree(self._meta.rows, reverse_keys=False)
         lost = self._seen.find(_UNSEEN)
@@ -377,7 +378,7 @@ class Walk:
             keys.append(key[::-1] if reverse_keys else key)
         if used != len(page) - upper:
             raise DamagedPages(f"page {number}: nodes of {used} bytes from {upper}")
-        keys[0] = low  # LMDB leaves the first key of a branch empty, or what it once was
+        keys[0] = low  # LMDB leaves the first key of a branch empty or outdated
         for before, after in pairwise(keys):
             if before >= after:
                 raise DamagedPages(f"page {number}: keys not ascending")
@@ -395,7 +396,7 @@ class Walk:
         *,
         reverse_keys: bool,
     ) -> list[Row]:
-        """Return the rows of the range; large values of others are not read."""
+        """Return the rows of the range; the large values of other rows are not read."""
         page, upper, offsets = self._nodes(number, _LEAF)
         page_size = len(page)
         unpack = _NODE.unpack_from

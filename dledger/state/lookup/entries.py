@@ -1,7 +1,7 @@
 """Entries of the key index as bytes: making, sorting, searching them.
 
-Owns: the form of an entry, drawn in `key_index.py`. With numpy, when it is installed, sorting costs
-a third; the bytes that come out are the same.
+Owns: the form of an entry, drawn in `key_index.py`. Where numpy is installed, it sorts in a third
+of the time. The bytes are the same.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 
 _HAS_NUMPY: Final = importlib.util.find_spec("numpy") is not None
 if TYPE_CHECKING or _HAS_NUMPY:
-    # At start: imported when the first keys come it would stop the loop for a tenth of a second.
+    # Imported at start: at the first key the import would stop the loop for a tenth of a second.
     import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +49,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def search(data: bytes, bound: bytes) -> int:
-    """Return where in sorted entries the first one lies that is not below `bound`."""
+    """Return where the first entry begins that is not below `bound`; the entries are sorted."""
     if data[:ENTRY_SIZE] >= bound:
         return 0
     if data[-ENTRY_SIZE:] < bound:
@@ -65,7 +65,7 @@ def entries_of(records: Sequence[tuple[KeyPlace, bytes]], *, plain: bool = False
     """Return the sorted entries of batches in log order: for each its place and its hashes.
 
     The hashes of a batch are u64 little-endian, in any order; equal ones make one entry. `plain`
-    goes without numpy.
+    works without numpy.
     """
     tails = [
         (place.position, place.queue << _OFFSET_BITS | place.base_offset) for place, _ in records
@@ -96,8 +96,8 @@ def entries_of(records: Sequence[tuple[KeyPlace, bytes]], *, plain: bool = False
 def sort(parts: Sequence[bytes], *, plain: bool = False) -> bytes:
     """Return the entries of all parts in order. Each part is sorted, the parts are in log order.
 
-    So of equal hashes the earlier part's lie first, and a stable sort by hash alone is enough.
-    `plain` goes without numpy.
+    Entries of equal hashes are already in order, so a stable sort by hash alone is enough. `plain`
+    works without numpy.
     """
     data = b"".join(parts)
     if plain or not _HAS_NUMPY:
@@ -109,8 +109,9 @@ def sort(parts: Sequence[bytes], *, plain: bool = False) -> bytes:
 def _stable_order(hashes: "NDArray[np.uint64]") -> "NDArray[np.intp]":
     """Return what `argsort(kind="stable")` returns, in a fifth of the time.
 
-    The hashes are sorted, which numpy does with vector instructions, with their places in the bits
-    that tell least. Where these bits decide between two, the order comes out wrong, which is seen.
+    numpy sorts numbers with vector instructions. So the place of each hash is written into its
+    lowest bits, and the numbers are sorted. Hashes that differ in these bits alone may come out in
+    the wrong order: a check finds that, and `argsort` sorts them instead.
     """
     count = len(hashes)
     bits = np.uint64(max(count - 1, 0).bit_length())

@@ -10,8 +10,8 @@ write. A record's id is its producer's id and a number; a batch holds consecutiv
 A batch's row lies in the bucket of its first number, BUCKET_NUMBERS numbers wide. So senders of
 single messages fill a bucket with many rows and senders of large batches make one bucket each. The
 row of a number is in its own bucket or, in a large batch, in one that starts up to `records_max`
-before: a seek and a bounded walk back. Numbers of one producer reach a queue in order, but not the
-log, which is why rows are not simply appended in order.
+before: a seek and a bounded walk back. The numbers of a producer are in order in each queue, but
+not in the log, so rows cannot simply be appended in order.
 
 A sweep deletes rows whose records are all trimmed: each new bucket looks at SWEEP_ROWS old rows, so
 the table stays near its live size, and all members delete the same rows.
@@ -30,8 +30,8 @@ from dledger_proto.limits import BATCH_RECORDS_MAX
 
 BUCKET_NUMBERS: Final = 64
 ROWS_PER_BUCKET_MAX: Final = 2 * BUCKET_NUMBERS
-"""Numbers are unique, so a bucket has at most BUCKET_NUMBERS rows; those of a client that breaks
-this are not indexed beyond here."""
+"""Numbers are unique, so a bucket has at most BUCKET_NUMBERS rows. If a client repeats numbers, the
+bucket takes so many rows and no more."""
 SWEEP_ROWS: Final = 4
 CACHED_PRODUCERS_MAX: Final = 16_384
 _WALK_BUCKETS: Final = 16
@@ -60,7 +60,7 @@ class _Open:
     def __init__(self, records_max: int, newest: int) -> None:
         self.records_max = records_max
         self.newest = newest
-        """The highest bucket ever written, at least: those above need no look into the store."""
+        """No higher bucket was ever written, so the store need not be asked for one."""
         self.bucket = -1
         self.rows = 0
         self.key = b""
@@ -160,7 +160,7 @@ class MessageIdIndex:
                 self._writer.delete(key)
                 producer_key = key[:_PRODUCER_KEY_SIZE]
                 self._open.pop(producer_key[1:], None)
-                # From the end: a scan from the start would pass all rows deleted since the save.
+                # Backwards: a scan from the start would pass all rows deleted since the last save.
                 first, stop = producer_key + b"\0", after(producer_key)
                 if not self._store.scan(first, stop, 1, reverse=True):
                     self._writer.delete(producer_key)

@@ -38,7 +38,7 @@ class Merge:
     inputs: tuple[int, ...]
     output: int
     starts: list[bytes]
-    """For each input, a name at or before that of its first block: those before are deleted."""
+    """For each input: the name below which its blocks are deleted already."""
     entries: int = 0
     """Written to the output so far."""
     in_block: int = 0
@@ -55,7 +55,7 @@ class Directory:
 
     next_run: int = 0
     first_block: int = 0
-    """Number that the next level-0 block gets when there is none."""
+    """Number of the oldest level-0 block, or of the next one while level 0 is empty."""
     runs: list[Run] = field(default_factory=list)
     """In the order in which they were finished."""
     merges: list[Merge] = field(default_factory=list)
