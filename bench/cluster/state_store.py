@@ -31,7 +31,7 @@ from typing import Protocol, cast
 import lmdb
 
 from dledger.state.commands.registry import encode
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.topics.commands import CreateTopic
 from dledger.state.values import LayoutPart, TopicType
@@ -233,7 +233,7 @@ def compute(until: float) -> None:
 
 def run(saver: Saver, load: Load, rate: float, *, busy: bool) -> dict[str, float]:
     """Apply the entries at their rate and return the figures."""
-    machine = StateMachine(saver.store, StateSettings("g"))
+    machine = StateMachine(saver.store, "g")
     machine.apply(load.first)
     late: list[float] = []
     loop_seconds = 0.0

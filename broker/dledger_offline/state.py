@@ -13,8 +13,9 @@ from typing import Final
 
 from dledger.state.counted_time import COUNTED_KEY
 from dledger.state.format_level import LEVEL_VALUE
-from dledger.state.lookup.key_index import ENTRY_SIZE, decode_directory
+from dledger.state.lookup.entries import ENTRY_SIZE
 from dledger.state.lookup.message_ids import ID_ROW, RECORDS_MAX_VALUE
+from dledger.state.lookup.runs import decode_directory
 from dledger.state.machine import APPLIED_VALUE
 from dledger.state.offsets import OFFSET_VALUE
 from dledger.state.producers.table import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW

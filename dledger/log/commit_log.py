@@ -160,11 +160,6 @@ class CommitLog:
         """Position behind the last entry."""
         return self._state.end.position
 
-    @property
-    def failed(self) -> bool:
-        """True: a write or sync failed; the member must end."""
-        return self._disk.failure is not None
-
     def term_at(self, index: LogIndex) -> Term | None:
         """Return an entry's term; None below the head and above the end. Never reads the disk.
 

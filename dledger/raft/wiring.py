@@ -54,15 +54,15 @@ class Wiring:
         genesis = b""
         if not log.is_empty and log.first_index == GENESIS_INDEX:
             genesis = bytes(log.entries(GENESIS_INDEX, GENESIS_INDEX, 1)[0].payloads[0])
+        self.clocks = GroupClock(context.clock, len(context.settings.members), context.trace)
+        self.elections = Elections(context)
+        self.replication = Replication(context, self.clocks)
         self._hooks = Hooks(
-            self.begin_core, self._new_life, self._life_renewed, self._quarantine_ended
+            self.begin_core, self.replication.forget_data, self._life_renewed, self.elections.rearm
         )
         self.membership = Membership(
             context, identity.incarnation, identity.group_id, genesis, self._hooks
         )
-        self.clocks = GroupClock(context.clock, len(context.settings.members), context.trace)
-        self.elections = Elections(context)
-        self.replication = Replication(context, self.clocks)
         self._following = Following(context, self.elections, self.clocks)
         self.barriers = Barriers(context, self.replication)
         self.replication.on_answer = self.barriers.on_answer
@@ -110,7 +110,7 @@ class Wiring:
                 f"it says term {state.term}, and the log has entries of term {engine.term}",
             )
         context.set_core(engine, journal)
-        self.elections.begin()
+        self.elections.rearm()
         if state.quarantined:
             life = self.membership.incarnation.hex()
             context.trace.event("quarantined", incarnation=life)
@@ -122,16 +122,10 @@ class Wiring:
         context.durability.touch()
         context.trace.event("truncated", first=first, last=last, term=context.engine.term)
 
-    def _new_life(self, peer: MemberId) -> None:
-        self.replication.forget_data(peer)
-
     def _life_renewed(self) -> None:
         """This member has begun a new life: it neither leads nor campaigns."""
         self._context.engine.step_down()
         self.elections.leadership_lost()
-
-    def _quarantine_ended(self) -> None:
-        self.elections.rearm()
 
     # Inputs that several parts hear of. All but `link_*` need a core.
 

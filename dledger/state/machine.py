@@ -15,7 +15,6 @@ below the entries that it would replay after a power cut.
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dledger.state.commands.command import Command
@@ -25,33 +24,15 @@ from dledger.state.format_level import FORMAT_LEVEL_MAX
 from dledger.state.queries import Queries
 from dledger.state.queues.append import Appender
 from dledger.state.queues.table import NO_POSITION
-from dledger.state.results import Appended, Refused, Result
+from dledger.state.results import Refused, Result
 from dledger.state.state import State
 from dledger.state.tables import NO_DIGEST, PREFIX, Table
-from dledger.state.values import QueueSpan
 from dledger.store.store import HARD_LIMIT_BYTES, SOFT_LIMIT_BYTES, Flush, StateStore
 from dledger.types import Entry, EntryKind, LogIndex
 from dledger_proto.errors import DledgerError
 
-__all__ = [
-    "Appended",
-    "QueueSpan",
-    "Refused",
-    "StateFlush",
-    "StateMachine",
-    "StateSettings",
-    "UnknownCommand",
-]
-
 APPLIED_KEY: Final = PREFIX[Table.META_LOCAL] + b"applied"
 APPLIED_VALUE: Final = struct.Struct("<QQqQ32s")
-
-
-@dataclass(frozen=True, slots=True)
-class StateSettings:
-    """Settings of the state, from the configuration; equal on all members of a group."""
-
-    group: str
 
 
 class StateFlush:
@@ -70,9 +51,9 @@ class StateFlush:
 class StateMachine:
     """One group's state on one member. Implements `dledger.raft.api.Machine`."""
 
-    def __init__(self, store: StateStore, settings: StateSettings) -> None:
+    def __init__(self, store: StateStore, group: str) -> None:
         self._store = store
-        self._state = state = State(store, settings.group)
+        self._state = state = State(store, group)
         self.queries = Queries(state)
         self._appender = Appender(state)
         self.events = Events()

@@ -22,10 +22,9 @@ from dledger.state.offsets import OffsetTable
 from dledger.state.queues.table import QueueTable
 from dledger.state.tables import Writer
 from dledger.state.topics.table import TopicTable
-from dledger.store.lmdb_check import is_new, totals_of
-from dledger.store.lmdb_mark import check_mark, read_mark
-from dledger.store.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
-from dledger.store.sealed import FORMAT_KEY, TOTALS_KEY, check_format, damaged, unseal
+from dledger.store.lmdb_check import is_new, reading_pages, totals_of
+from dledger.store.lmdb_rows import DATA_FILE, PageFile, Walk
+from dledger.store.sealed import TOTALS_KEY, unseal
 from dledger.store.store import NewerStore, Row, StateStore, Value
 
 
@@ -48,13 +47,8 @@ class _SavedBase:
 
     def check(self) -> int:
         """Check format, totals and mark; return the number of the commit."""
-        check_format(self._folder, self._walk().get(FORMAT_KEY))
-        totals = totals_of(self._folder, self._file)
-        check_mark(self._folder, read_mark(self._folder), totals)
-        return totals.commit
-
-    def _walk(self) -> Walk:
-        return Walk(self._file, self._file.newest)
+        with reading_pages(self._folder):
+            return totals_of(self._folder, self._file).commit
 
     def get(self, key: bytes) -> bytes | None:
         """See `Base.get`."""
@@ -64,14 +58,13 @@ class _SavedBase:
     def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]:
         """See `Base.scan`."""
         found: list[Row] = []
-        try:
-            for rows in self._walk().range(start, min(stop, TOTALS_KEY), reverse=reverse):
+        walk = Walk(self._file, self._file.newest)
+        with reading_pages(self._folder):
+            for rows in walk.range(start, min(stop, TOTALS_KEY), reverse=reverse):
                 for key, sealed in rows[: limit - len(found)]:
                     found.append((key, unseal(self._folder, key, sealed)))
                 if len(found) == limit:
                     break
-        except DamagedPages as error:
-            raise damaged(self._folder, str(error)) from error
         return found
 
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
@@ -94,14 +87,10 @@ class SavedState:
         """Open the state in a folder; FileNotFoundError when none was ever saved there."""
         if is_new(folder):
             raise FileNotFoundError(f"no state was saved in {folder}")
-        try:
+        with reading_pages(folder):
             base = _SavedBase(folder)
-        except DamagedPages as error:
-            raise damaged(folder, str(error)) from error
-        except NewerPages as error:
-            raise NewerStore(f"state store {folder}: {error}") from error
         try:
-            self.commit = self._checked(folder, base)
+            self.commit = base.check()
             """The number of the save. A member that ran meanwhile has made newer ones."""
             self._store = store = StateStore(base)
             self.applied = _applied(folder, store)
@@ -113,13 +102,6 @@ class SavedState:
         except BaseException:
             base.close()
             raise
-
-    @staticmethod
-    def _checked(folder: str, base: _SavedBase) -> int:
-        try:
-            return base.check()
-        except DamagedPages as error:
-            raise damaged(folder, str(error)) from error
 
     def close(self) -> None:
         """Close."""

@@ -22,9 +22,10 @@ not in it: they say how far this member is.
 import enum
 import hashlib
 import struct
+from collections.abc import Iterator
 from typing import Final
 
-from dledger.store.store import LOCAL_PREFIX, StateStore
+from dledger.store.store import LOCAL_PREFIX, Row, StateStore
 from dledger.types import EntryRef
 
 BLOCK_SIZE_TARGET: Final = 4_000
@@ -57,6 +58,8 @@ class Table(enum.IntEnum):
 PREFIX: Final = {table: bytes((table,)) for table in Table}
 KEY_U32: Final = struct.Struct(">I")
 KEY_U64: Final = struct.Struct(">Q")
+PAGE_ROWS: Final = 256
+"""Rows that `rows_in` takes from the store at a time."""
 
 _WRITE: Final = struct.Struct("<BHI")
 _ENTRY: Final = struct.Struct("<QQq")
@@ -70,6 +73,13 @@ def after(prefix: bytes) -> bytes:
     stripped = prefix.rstrip(b"\xff")
     assert stripped, "a prefix of 0xff only has no end"
     return stripped[:-1] + bytes((stripped[-1] + 1,))
+
+
+def rows_in(store: StateStore, start: bytes, stop: bytes) -> Iterator[Row]:
+    """Iterate over the rows with start <= key < stop; rows that were returned may be deleted."""
+    while rows := store.scan(start, stop, PAGE_ROWS):
+        yield from rows
+        start = rows[-1][0] + b"\0"
 
 
 class Writer:

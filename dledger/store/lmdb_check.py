@@ -15,6 +15,7 @@ ends it; a slow disk does not count. SIGKILL and similar signals come from outsi
 about the file.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -23,7 +24,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -177,30 +178,35 @@ def verdict_of(folder: str, *, whole: bool) -> Mapping[str, object]:
 
 def examine(folder: str, *, whole: bool) -> Checked:
     """Check a store in this process, which LMDB may take down."""
-    try:
-        with PageFile(os.path.join(folder, DATA_FILE)) as file:
-            check_format(folder, Walk(file, file.newest).get(FORMAT_KEY))
-            totals = totals_of(folder, file)
-            check_mark(folder, read_mark(folder), totals)
-            whole |= file.newest.pages <= PAGES_AT_START
-            size = (file.newest.last_page + 1) * file.page_size
-            if whole:
-                _check_rows(folder, Walk(file, file.newest), totals)
-            elif file.newest.free.pages + file.newest.rows.branch_pages <= PAGES_AT_START:
-                Walk(file, file.newest).branches()
-    except DamagedPages as error:
-        raise damaged(folder, str(error)) from error
-    except NewerPages as error:
-        raise NewerStore(f"state store {folder}: {error}") from error
+    with reading_pages(folder), PageFile(os.path.join(folder, DATA_FILE)) as file:
+        totals = totals_of(folder, file)
+        whole |= file.newest.pages <= PAGES_AT_START
+        size = (file.newest.last_page + 1) * file.page_size
+        if whole:
+            _check_rows(folder, Walk(file, file.newest), totals)
+        elif file.newest.free.pages + file.newest.rows.branch_pages <= PAGES_AT_START:
+            Walk(file, file.newest).branches()
     _try(folder, totals)
     return Checked(totals, whole, size)
 
 
+@contextlib.contextmanager
+def reading_pages(folder: str) -> Iterator[None]:
+    """Raise DamagedStore or NewerStore for what is wrong with pages that are read within."""
+    try:
+        yield
+    except DamagedPages as error:
+        raise damaged(folder, str(error)) from error
+    except NewerPages as error:
+        raise NewerStore(f"state store {folder}: {error}") from error
+
+
 def totals_of(folder: str, file: PageFile) -> Totals:
-    """Return the newest totals; those of the commit before must be its own, too.
+    """Check format and mark, and return the newest totals; those of the commit before must fit it.
 
     A meta page whose commit number was changed would pass for the older one, and its rows be lost.
     """
+    check_format(folder, Walk(file, file.newest).get(FORMAT_KEY))
     found = Totals()
     for meta in (file.older, file.newest):
         if meta.commit:
@@ -210,6 +216,7 @@ def totals_of(folder: str, file: PageFile) -> Totals:
             found = parse_totals(folder, sealed)
             if found.commit != meta.commit:
                 raise damaged(folder, f"commit {meta.commit} has the totals of {found.commit}")
+    check_mark(folder, read_mark(folder), found)
     return found
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dledger.log import LogSettings
+from dledger.log.settings import LogSettings
 from dledger.raft.api import Role
 from dledger.raft.replication.follower import parse_run
 from dledger.raft.wire import message_codec, messages

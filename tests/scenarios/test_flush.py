@@ -4,7 +4,7 @@ In an `ASYNC` stage the invariants take what was written for what is on disk. So
 nothing; a power cut may, and the script says so to the observer.
 """
 
-from dledger.log import CommitLog
+from dledger.log.commit_log import CommitLog
 from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS
 from dledger.types import FlushMode
 from tests.scenarios.stage import Stage

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.state.offsets import CommitOffset, CommitOffsets
 from dledger.state.producers import expiry
 from dledger.state.producers.expiry import ExpireProducers
@@ -205,5 +205,5 @@ def test_a_member_that_starts_again_knows_that_its_head_was_trimmed() -> None:
     driven.idle(4)
     driven.save()
     head = driven.machine.head_needed()
-    again = StateMachine(driven.store, StateSettings(GROUP))
+    again = StateMachine(driven.store, GROUP)
     assert again.head_needed() == head > 0, "it would keep the log from its begin on for good"

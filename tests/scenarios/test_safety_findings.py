@@ -281,7 +281,7 @@ def test_f8_an_answer_to_a_repeated_request_counts_once() -> None:
 
 def test_f9_an_unknown_command_stops_the_member_and_is_never_skipped() -> None:
     """F9: an entry of an unsupported version was skipped; later ones met the wrong index."""
-    from dledger.state.machine import UnknownCommand
+    from dledger.state.commands.registry import UnknownCommand
 
     stage = Stage("abc").formed()
     member = stage.members["b"]

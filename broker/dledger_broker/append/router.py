@@ -19,7 +19,7 @@ from dledger.clock import Clock
 from dledger.raft.api import Leadership, Role
 from dledger.raft.commit.proposals import portions
 from dledger.raft.driver.host import GroupHost
-from dledger.state.machine import Appended, Refused
+from dledger.state.results import Appended, Refused
 from dledger.types import EntryKind, MemberId, Settled
 from dledger_broker.group.group_view import GroupNames
 from dledger_proto.errors import Code, Outcome

@@ -13,7 +13,7 @@ from dledger.raft.commit.proposals import portions
 from dledger.raft.driver.host import GroupHost
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
-from dledger.state.machine import Refused
+from dledger.state.results import Refused
 from dledger.types import EntryKind, OnSettled, Settled
 from dledger_proto.errors import Code, DledgerError, Outcome
 

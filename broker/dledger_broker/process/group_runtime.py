@@ -27,7 +27,7 @@ from dledger.raft.driver.peer_link import (
 )
 from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.group import RaftGroup
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
 from dledger.types import MemberId
@@ -97,7 +97,7 @@ class GroupRuntime:
         )
         self._log = CommitLog(fs, self._folder, log_settings, self._random)
         self._store = LmdbStore(self._folder.state_path, config.state.map_size_bytes)
-        machine = StateMachine(self._store, StateSettings(group=group.name))
+        machine = StateMachine(self._store, group.name)
         first_index, last_index = self._log.first_index, self._log.last_index
         check_state(self._folder.state_path, machine.applied_index, first_index, last_index)
         watch = TopicWatch(machine.queries, self._topics_changed)

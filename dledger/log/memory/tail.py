@@ -84,11 +84,6 @@ class Tail:
         """Index of the oldest entry held; meaningless when empty."""
         return LogIndex(self._first)
 
-    @property
-    def cost_bytes(self) -> int:
-        """What all entries hold in memory, about."""
-        return self._cost_bytes
-
     def __len__(self) -> int:
         return len(self._entries)
 

@@ -28,10 +28,11 @@ from dledger.log.reading.walk import (
     Located,
     ReadAt,
     located,
+    ref_of,
     walk_entries,
     walk_headers,
 )
-from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
+from dledger.types import Entry, EntryKind, LogIndex, Position, Term
 from dledger_proto.entry import DecodedEntry, EntryHeader, segment_name
 
 INDEXES_CACHED_MAX: Final = 8
@@ -272,9 +273,5 @@ class Lookup:
 def entry_of(decoded: DecodedEntry) -> Entry:
     """Return a decoded entry in the log's own types."""
     header = decoded.header
-    ref = EntryRef(
-        LogIndex(header.index), Term(header.term), Position(header.position), header.size,
-        header.header_crc,
-    )  # fmt: skip
     starts = [Position(start) for start in decoded.starts]
-    return Entry(ref, EntryKind(header.kind), header.time_ms, decoded.payloads, starts)
+    return Entry(ref_of(header), EntryKind(header.kind), header.time_ms, decoded.payloads, starts)

@@ -34,16 +34,17 @@ class Located(NamedTuple):
     time_ms: int
 
 
+def ref_of(header: EntryHeader) -> EntryRef:
+    """Return what identifies the entry with this header."""
+    return EntryRef(
+        LogIndex(header.index), Term(header.term), Position(header.position), header.size,
+        header.header_crc,
+    )  # fmt: skip
+
+
 def located(header: EntryHeader) -> Located:
     """Return place and stamp of the entry with this header."""
-    ref = EntryRef(
-        LogIndex(header.index),
-        Term(header.term),
-        Position(header.position),
-        header.size,
-        header.header_crc,
-    )
-    return Located(ref, header.time_ms)
+    return Located(ref_of(header), header.time_ms)
 
 
 class BadFrame(Exception):

@@ -113,8 +113,8 @@ class LogDisk:
         self._allocated = needed_end
         self._space.check()
 
-    def seal(self, name: str, size: int) -> None:
-        """Cut the file to its entries and sync it: the last call before its successor is made."""
+    def cut_to(self, name: str, size: int) -> None:
+        """Cut a file to `size` bytes, and sync it."""
         file = self._open(name)
         file.truncate(size)
         self._allocated = size
@@ -123,10 +123,6 @@ class LogDisk:
     def sync(self, name: str) -> None:
         """Sync a segment's bytes."""
         self._open(name).fdatasync()
-
-    def cut(self, name: str, size: int) -> None:
-        """Cut a file to `size` bytes, durably."""
-        self.seal(name, size)
 
     def remove(self, name: str) -> None:
         """Remove a segment and its index; durable after `sync_names`."""
@@ -206,7 +202,7 @@ class CutSuffix:
             disk.remove(name)
             disk.sync_names()
         if self.kept is not None:
-            disk.cut(self.kept, self.kept_size)
+            disk.cut_to(self.kept, self.kept_size)
 
     def describe(self) -> str:
         """See `RoundStep.describe`."""
@@ -252,7 +248,7 @@ class WriteEntries:
         if size:
             disk.write(self.name, self.offset, buffers, size)
         if self.sealed_size is not None:
-            disk.seal(self.name, self.sealed_size)
+            disk.cut_to(self.name, self.sealed_size)
 
     def describe(self) -> str:
         """See `RoundStep.describe`."""

@@ -92,11 +92,6 @@ class Saving:
         return self._flush is not None and not self._is_submitted
 
     @property
-    def is_full(self) -> bool:
-        """The last try found no room; it is repeated."""
-        return self._retry_at is not None
-
-    @property
     def _is_dirty(self) -> bool:
         return self._machine.applied_index > self._frozen_index
 

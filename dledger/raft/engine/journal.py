@@ -94,9 +94,28 @@ class View:
         index = self._first + place
         if not self._first <= index < self._stop:
             raise IndexError(place)
-        term = self._log.term_at(LogIndex(index))
-        assert term is not None, f"the log holds no entry {index}"
-        return PLACEHOLDER, index, term
+        return _entry_at(self._log, index)
+
+
+def _entry_at(log: CommitLog, index: int) -> CoreEntry:
+    term = log.term_at(LogIndex(index))
+    assert term is not None, f"the log holds no entry {index}"
+    return PLACEHOLDER, index, term
+
+
+def newest_up_to_term(log: CommitLog, low: int, high: int, term: int) -> int:
+    """Return the highest index in low..high whose term is at most `term`; `low` if none is.
+
+    Terms grow with the index, so a binary search finds it.
+    """
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = log.term_at(LogIndex(middle))
+        if found is not None and found <= term:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 class Journal:
@@ -143,10 +162,7 @@ class Journal:
             return View(log, start, stop)
         if item == -1:
             return PLACEHOLDER, log.last_index, log.last_term
-        index = log.first_index + item
-        term = log.term_at(LogIndex(index))
-        assert term is not None, f"the log holds no entry {index}"
-        return PLACEHOLDER, index, term
+        return _entry_at(log, log.first_index + item)
 
     # What the core writes.
 
@@ -229,16 +245,8 @@ class Journal:
         """Return (index, term) of the newest own entry that may agree with a log holding `term`.
 
         That is the newest one at or before `index` whose term is at most `term`; never below the
-        commit index, since everything up to there is equal on every leader to come. Terms grow
-        with the index, so a binary search finds it.
+        commit index, since everything up to there is equal on every leader to come.
         """
-        low = self.commit_index
-        high = min(index, self._log.last_index)
-        while low < high:
-            middle = (low + high + 1) // 2
-            found = self._log.term_at(LogIndex(middle))
-            if found is not None and found <= term:
-                low = middle
-            else:
-                high = middle - 1
-        return low, self._log.term_at(LogIndex(low)) or 0
+        low, high = self.commit_index, min(index, self._log.last_index)
+        found = newest_up_to_term(self._log, low, high, term)
+        return found, self._log.term_at(LogIndex(found)) or 0

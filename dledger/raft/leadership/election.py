@@ -64,10 +64,6 @@ class Elections:
 
     # Time.
 
-    def begin(self) -> None:
-        """Start the timer of a member that takes part from now on."""
-        self.rearm()
-
     def rearm(self) -> None:
         """Wait a full random timeout again."""
         settings = self._context.settings

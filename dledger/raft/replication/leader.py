@@ -13,7 +13,7 @@ from typing import Final
 
 from dledger.raft.api import PeerStatus
 from dledger.raft.context import Context
-from dledger.raft.engine.journal import InvariantBroken
+from dledger.raft.engine.journal import InvariantBroken, newest_up_to_term
 from dledger.raft.leadership.clocks import READING_SECONDS_MAX, GroupClock
 from dledger.raft.replication.progress import Pace, Progress
 from dledger.raft.wire.messages import AppendAnswer, AppendRequest
@@ -272,14 +272,7 @@ class Replication:
             progress.mismatched(message.number, hint + 1)
             return
         low = max(progress.match, log.first_index - 1)
-        high = max(hint, low)
-        while low < high:
-            middle = (low + high + 1) // 2
-            term = log.term_at(LogIndex(middle))
-            if term is not None and term <= message.hint_term:
-                low = middle
-            else:
-                high = middle - 1
+        low = newest_up_to_term(log, low, hint, message.hint_term)
         if progress.mismatched(message.number, low + 1) and not self._pump(progress):
             self._send(progress, None)
 

@@ -11,12 +11,12 @@ itself, hashes collide), nor the hash (`dledger_proto.keyhash`).
     30 topic_id                               -> the directory (`runs.py`): level-0 blocks, runs,
                                                  merges under way
 
-A log-structured merge tree for each topic. Level 0 takes LEVEL_0_ENTRIES hashes without looking at
-them (work for each hash would cost more than the rest of apply), then becomes a sorted
-run of level 1, where a batch has an entry for each distinct hash; RUNS_PER_MERGE runs of a level
-become one of the next. With n hashes there are about log16(n / 8192) levels of fewer than 32 runs,
-and a lookup is one seek in each: it never walks through batches. Entries of a hash are in log
-order, so newest first is a walk backwards.
+A log-structured merge tree for each topic. Level 0 takes LEVEL_0_ENTRIES hashes as they come,
+because work for each hash would cost more than the rest of apply. Then level 0 becomes a sorted run
+of level 1, in which a batch has an entry for each distinct hash. RUNS_PER_MERGE runs of a level
+become one run of the next. With n hashes there are about log16(n / 8192) levels of fewer than 32
+runs, and a lookup is one seek in each run: it never walks through batches. Entries of a hash are in
+log order, so a lookup walks backwards to find the newest first.
 
 Merging is part of apply, not of a background thread, and paced: each time MERGE_PACE hashes came
 in, every merge moves on by about as many entries. So the merged rows are in the digest and equal on
@@ -53,17 +53,14 @@ from dledger.state.lookup.runs import (
 )
 from dledger.state.queues.garbage import Garbage
 from dledger.state.queues.table import QueueTable
-from dledger.state.tables import BLOCK_SIZE_TARGET, KEY_U64, PREFIX, Table, Writer, after
+from dledger.state.tables import BLOCK_SIZE_TARGET, KEY_U64, PREFIX, Table, Writer, after, rows_in
 from dledger_proto.batch.codec import BatchHeader
-
-__all__ = ["ENTRY_SIZE", "KeyIndex", "decode_directory"]
-"""`ENTRY_SIZE` and `decode_directory` are also for readers of a stopped member's state."""
 
 LEVEL_0_ENTRIES: Final = 8_192
 MERGE_PACE: Final = LEVEL_0_ENTRIES // 2
-"""Merges move each time this many hashes came in..."""
+"""Whenever so many hashes came in, every merge moves on."""
 MERGE_STEP: Final = MERGE_PACE * 5 // 4
-"""...by at least this many entries each, so that a merge ends before the next of its level."""
+"""A merge moves by at least so many entries, so it ends before the next one of its level."""
 RUNS_PER_MERGE: Final = 16
 ENTRIES_PER_BLOCK: Final = 4 * BLOCK_SIZE_TARGET // ENTRY_SIZE
 """Four pages of the store: a merge costs a third less than with one, a lookup hardly more."""
@@ -167,11 +164,9 @@ class KeyIndex:
 
     def _level_0_blocks(self, topic_id: bytes, directory: Directory) -> Iterator[tuple[int, bytes]]:
         prefix = _level_0_prefix(topic_id)
-        start, stop = prefix + KEY_U64.pack(directory.first_block), after(prefix)
-        while rows := self._store.scan(start, stop, 64):
-            for key, data in rows:
-                yield KEY_U64.unpack(key[-8:])[0], data
-            start = rows[-1][0] + b"\0"
+        start = prefix + KEY_U64.pack(directory.first_block)
+        for key, data in rows_in(self._store, start, after(prefix)):
+            yield KEY_U64.unpack(key[-8:])[0], data
 
     def _save(self, topic: _Topic) -> None:
         key = PREFIX[Table.KEY_DIRECTORY] + topic.topic_id

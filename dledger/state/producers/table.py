@@ -33,7 +33,7 @@ from typing import Final
 
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS, CountedTime
 from dledger.state.results import Appended, LastSequence, Refused, Registered
-from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, Writer, after
+from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, Writer, after, rows_in
 from dledger_proto.batch.codec import NO_ID, BatchHeader
 from dledger_proto.errors import Code
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, PRODUCER_BATCHES_IN_FLIGHT_MAX
@@ -51,7 +51,6 @@ CACHED_QUEUES_MAX: Final = 32_768
 """Rows 52 in memory. Those that an entry has changed stay until its end writes them."""
 QUEUE_ROWS_MAX: Final = 1 + WINDOW_BLOCKS
 """Of tables 52 and 53, for one queue of a producer."""
-_PAGE_ROWS: Final = 256
 
 PRODUCER_VALUE: Final = struct.Struct("<IQ16s16s")
 PRODUCER_QUEUE_VALUE: Final = struct.Struct("<IqQI")
@@ -293,13 +292,11 @@ class ProducerTable:
         if self.forget_at.startswith(prefix):
             start = self.forget_at
         deleted = 0
-        while rows := self._store.scan(start, stop, _PAGE_ROWS):
-            for key, value in rows:
-                if deleted + QUEUE_ROWS_MAX > left:
-                    self.forget_at = key
-                    return deleted
-                deleted += self.delete_queue(key, value)
-            start = rows[-1][0] + b"\0"
+        for key, value in rows_in(self._store, start, stop):
+            if deleted + QUEUE_ROWS_MAX > left:
+                self.forget_at = key
+                return deleted
+            deleted += self.delete_queue(key, value)
         self.forget_at = b""
         return deleted
 

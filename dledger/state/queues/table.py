@@ -14,10 +14,10 @@ queue still needs. Not: which batches are appended (`append.py`), when the minim
      16  8  base_offset i64       24  8  position u64       32  8  store_time_ms i64
 
 `minimum` and `maximum` are record offsets; maximum is the next to be written. `first_position` is
-that of the row which holds the minimum, NO_POSITION in an empty queue. A block is named after the
-base offset of its first row, so a seek finds the block of an offset, and a search in it the row.
-Positions and store times grow with offsets, so the row of a time is found by bisecting offsets.
-Rows below the minimum are invisible; `garbage.py` removes their blocks later.
+the position of the row that holds the minimum; NO_POSITION in an empty queue. A block is named
+after the base offset of its first row, so a seek finds the block of an offset, and a search in it
+the row. Positions and store times grow with offsets, so the row of a time is found by bisecting
+offsets. Rows below the minimum are invisible; `garbage.py` removes their blocks later.
 """
 
 import struct
@@ -26,7 +26,16 @@ from typing import Final
 
 from sortedcontainers import SortedList
 
-from dledger.state.tables import BLOCK_SIZE_TARGET, KEY_U32, KEY_U64, PREFIX, Table, Writer, after
+from dledger.state.tables import (
+    BLOCK_SIZE_TARGET,
+    KEY_U32,
+    KEY_U64,
+    PREFIX,
+    Table,
+    Writer,
+    after,
+    rows_in,
+)
 from dledger.state.values import QueueSpan
 from dledger.store.store import StateStore
 from dledger_proto.limits import FRAME_ROWS_MAX, QUEUES_PER_TOPIC_MAX
@@ -91,15 +100,13 @@ class QueueTable:
         self._load_heads(live_topics)
 
     def _load_heads(self, live_topics: frozenset[bytes]) -> None:
-        start, stop = PREFIX[Table.QUEUE], after(PREFIX[Table.QUEUE])
-        while rows := self._store.scan(start, stop, 256):
-            for key, value in rows:
-                queue_id = key[1:17], KEY_U32.unpack(key[17:])[0]
-                queue = Queue(queue_id, value)
-                self.was_trimmed |= queue.minimum > 0
-                if queue.first_position != NO_POSITION and queue_id[0] in live_topics:
-                    self._heads.add((queue.first_position, queue_id))
-            start = rows[-1][0] + b"\0"
+        prefix = PREFIX[Table.QUEUE]
+        for key, value in rows_in(self._store, prefix, after(prefix)):
+            queue_id = key[1:17], KEY_U32.unpack(key[17:])[0]
+            queue = Queue(queue_id, value)
+            self.was_trimmed |= queue.minimum > 0
+            if queue.first_position != NO_POSITION and queue_id[0] in live_topics:
+                self._heads.add((queue.first_position, queue_id))
 
     @property
     def head(self) -> int:
@@ -139,14 +146,14 @@ class QueueTable:
     def raise_minimum(self, queue: Queue, offset: int) -> tuple[bytes, bytes]:
         """Move the minimum up to `offset`; return the key range of blocks that fell below it."""
         assert queue.minimum < offset <= queue.maximum, f"{queue.minimum} {offset} {queue.maximum}"
-        start = self._block_at(queue, queue.minimum)[0]  # what lies before fell below it earlier
+        start = self._block_at(queue, queue.minimum)[0]  # earlier calls returned the blocks before
         queue.minimum = offset
         self.was_trimmed = True
         if offset == queue.maximum:
             self._set_first(queue, NO_POSITION)
             stop = queue.block_key
             if queue.block_rows == ROWS_PER_BLOCK:
-                # No row is added to it any more, and the next trim begins behind it.
+                # The newest block is full, and the next call begins behind it.
                 stop += b"\0"
         else:
             span = self.row_at(queue, offset)
@@ -156,7 +163,7 @@ class QueueTable:
         return start, stop
 
     def forget_topic(self, topic_id: bytes) -> None:
-        """Forget the queues of a deleted topic: they need the log no more."""
+        """Forget the queues of a deleted topic: they no longer need the log."""
         self.was_trimmed = True
         for queue in self.of_topic(topic_id):
             self._set_first(queue, NO_POSITION)

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Final
 
 from dledger.state.counted_time import CountedTime
-from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after
+from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after, rows_in
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import DELETED_TOPIC_KEPT_MS, DELETED_TOPICS_MAX, TOPICS_MAX
@@ -32,7 +32,6 @@ FORGOTTEN_AT_ONCE_MAX: Final = 256
 """Deleted topics that one ForgetTopics looks at."""
 FLOOR_KEY: Final = PREFIX[Table.META] + b"forgotten"
 CONTROL_KEY: Final = PREFIX[Table.META] + b"control group"
-_PAGE_ROWS: Final = 256
 _HEAD: Final = struct.Struct("<BBBxIIIQ")
 _QUEUES: Final = struct.Struct("<I")
 _PARTS: Final = struct.Struct("<H")
@@ -89,14 +88,12 @@ class TopicTable:
         """Of topics that are not deleted."""
         self._deleted: list[bytes] = []
         self._changed: list[Topic] = []
-        start, stop = PREFIX[Table.TOPIC], after(PREFIX[Table.TOPIC])
-        while rows := writer.store.scan(start, stop, _PAGE_ROWS):
-            for key, value in rows:
-                topic = decode_topic(key[1:], value)
-                self._by_id[topic.topic_id] = topic
-                if not topic.deleted:
-                    self._by_name[topic.name] = topic.topic_id
-            start = rows[-1][0] + b"\0"
+        prefix = PREFIX[Table.TOPIC]
+        for key, value in rows_in(writer.store, prefix, after(prefix)):
+            topic = decode_topic(key[1:], value)
+            self._by_id[topic.topic_id] = topic
+            if not topic.deleted:
+                self._by_name[topic.name] = topic.topic_id
 
     def live_ids(self) -> frozenset[bytes]:
         """Return the ids of the topics that are not deleted."""

@@ -32,7 +32,7 @@ STORAGE_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "seal-not-synced",
         "a full segment, and a cut suffix, are not synced",
-        [Edit("dledger.log.writing.write_round:LogDisk.seal", "file.fdatasync()", "pass")],
+        [Edit("dledger.log.writing.write_round:LogDisk.cut_to", "file.fdatasync()", "pass")],
     ),
     Mutant(
         "entries-not-synced",

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from dledger.log import CommitLog, DataFolder
+from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedFile
+from dledger.log.folder import DataFolder
 from dledger.log.writing.write_round import Round
 from dledger.raft.group import RaftGroup
 from dledger.state.events import Applied
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.types import MemberId
 from dledger_broker.read.batches import DamagedBatch
 from tests.sim.faults.damage import FOLDER, is_bad_sector
@@ -34,7 +35,7 @@ class Process:
         random = Random(f"{world.plan.seed}/{member.name}/{boot}")
         self.folder = DataFolder.open(member.fs, FOLDER, "sim", "g", MemberId(member.name), random)
         self.log = CommitLog(member.fs, self.folder, world.plan.log, random)
-        self.machine: StateMachine = StateMachine(member.store, StateSettings(group="g"))
+        self.machine: StateMachine = StateMachine(member.store, "g")
         self.machine.events.subscribe(self._show)  # the invariants hear of it before any client
         self.group = RaftGroup(
             world.plan.group_settings(member.name),

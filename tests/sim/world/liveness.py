@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger.raft.api import Role
-from dledger.state.machine import QueueSpan
+from dledger.state.values import QueueSpan
 from dledger.types import LogIndex, Position, Span
 from dledger_proto.batch.codec import BatchView
 from dledger_proto.errors import Code

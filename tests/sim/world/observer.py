@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dledger.log import CommitLog
+from dledger.log.commit_log import CommitLog
 from dledger.raft.api import PeerMessage, Role
 from dledger.raft.group import RaftGroup
 from dledger.types import Entry, EntryRef, LogIndex

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from dledger.log import LogSettings
+from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings
 from dledger.types import FlushMode, MemberId
 from tests.sim.invariants.delivery.queue_contents import QueueKey

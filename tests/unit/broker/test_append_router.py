@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dledger.raft.api import Role
 from dledger.raft.commit.proposals import PORTION_SIZE_TARGET
-from dledger.state.machine import Appended, Refused
+from dledger.state.results import Appended, Refused
 from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
 from dledger_broker.append.router import AppendRouter, PendingBatch
 from dledger_proto.errors import Code, Outcome

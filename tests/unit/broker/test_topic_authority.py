@@ -7,11 +7,10 @@ from typing import Any, cast
 import pytest
 
 from dledger.state.commands.command import Command
-from dledger.state.machine import QueueSpan
 from dledger.state.results import TopicChanged
 from dledger.state.topics.commands import CreateTopic
 from dledger.state.topics.layout import queues_of
-from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.state.values import LayoutPart, QueueSpan, Topic, TopicType
 from dledger_broker.cluster import topic_authority
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.topic_authority import TopicAuthority

@@ -9,7 +9,7 @@ import lmdb
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.state.tables import PREFIX, Table
 from dledger.store import lmdb_check
 from dledger.store.lmdb_store import LmdbStore
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "m1" / "data" / "g1"
     member = Member(OsFileSystem(), str(path))
     store = LmdbStore(str(path / "state"), MAP_SIZE)
-    write_everything(member, StateMachine(store, StateSettings("g1")))
+    write_everything(member, StateMachine(store, "g1"))
     store.close()
     member.close()
     return path

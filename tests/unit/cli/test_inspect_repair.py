@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.log import DataFolder, HardState
+from dledger.log.folder import DataFolder
+from dledger.log.hard_state import HardState
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
-from dledger.state.machine import APPLIED_VALUE, StateMachine, StateSettings
+from dledger.state.machine import APPLIED_VALUE, StateMachine
 from dledger.state.offsets import CommitOffset, CommitOffsets
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.queues.holds import Hold
@@ -83,7 +84,7 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "m1" / "data" / "g1"
     member = Member(OsFileSystem(), str(path))
     store = LmdbStore(str(path / "state"), 1 << 26)
-    write_everything(member, StateMachine(store, StateSettings("g1")))
+    write_everything(member, StateMachine(store, "g1"))
     store.close()
     member.close()
     assert len(list((path / "log").glob("*.log"))) > 2

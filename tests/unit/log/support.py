@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from dledger.files import FileSystem
-from dledger.log import CommitLog, DataFolder, HardState, LogSettings, Round
+from dledger.log.commit_log import CommitLog
+from dledger.log.folder import DataFolder
+from dledger.log.hard_state import HardState
+from dledger.log.settings import LogSettings
+from dledger.log.writing.write_round import Round
 from dledger.types import EntryKind, EntryRef, LogIndex, MemberId, Span, Term
 from dledger_proto.entry import EntryHeader, encode_genesis, parse_entry_header
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.log import CommitLog, SpanGone
+from dledger.log.commit_log import CommitLog
+from dledger.log.errors import SpanGone
 from dledger.log.reading.file_pool import FilePool
 from dledger.log.recovery.recover import examine
 from dledger.types import EntryKind, LogIndex, Position, Span, Term

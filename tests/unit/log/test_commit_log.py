@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.log import HardState, LogSettings, SpanGone
+from dledger.log.errors import SpanGone
+from dledger.log.hard_state import HardState
+from dledger.log.settings import LogSettings
 from dledger.types import EntryKind, LogIndex, MemberId, Position, Span, Term
 from dledger_offline.folder import EntryFound, walk_segments
 from dledger_proto.batch.codec import Record, encode_batch

@@ -12,7 +12,8 @@ from random import Random
 
 import pytest
 
-from dledger.log import HardState, LogSettings
+from dledger.log.hard_state import HardState
+from dledger.log.settings import LogSettings
 from dledger.types import LogIndex, MemberId, Term
 from tests.sim.disk.disk import PowerCut, SimFileSystem
 from tests.unit.log.support import GROUP_ID, SMALL, Member, Model, Written, check_holds

@@ -7,18 +7,19 @@ from random import Random
 
 import pytest
 
-from dledger.log import (
+from dledger.log.atomic_file import frame
+from dledger.log.errors import (
+    REFILL,
     DamagedFile,
     DamagedHardState,
     DamagedIdentity,
     DamagedLog,
-    HardState,
-    LogSettings,
+    NewerFormat,
 )
-from dledger.log.atomic_file import frame
-from dledger.log.errors import REFILL, NewerFormat
+from dledger.log.hard_state import HardState
 from dledger.log.reading.file_pool import FilePool
 from dledger.log.recovery.recover import examine
+from dledger.log.settings import LogSettings
 from dledger.types import LogIndex, Position, Span, Term
 from dledger_proto.entry import SEGMENT_HEADER_SIZE
 from tests.sim.disk.disk import SimFileSystem

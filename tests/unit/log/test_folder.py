@@ -7,14 +7,6 @@ from random import Random
 import pytest
 
 from dledger.files import File, FileSystem, OsFileSystem
-from dledger.log import (
-    DamagedIdentity,
-    DataFolder,
-    FolderInUse,
-    HardState,
-    Identity,
-    WrongFolder,
-)
 from dledger.log.atomic_file import (
     BODY_SIZE_MAX,
     CorruptFile,
@@ -24,8 +16,10 @@ from dledger.log.atomic_file import (
     read_file,
     unframe,
 )
-from dledger.log.hard_state import parse_hard_state
-from dledger.log.identity import parse_identity
+from dledger.log.errors import DamagedIdentity, FolderInUse, WrongFolder
+from dledger.log.folder import DataFolder
+from dledger.log.hard_state import HardState, parse_hard_state
+from dledger.log.identity import Identity, parse_identity
 from dledger.types import MemberId, Term
 from dledger_proto.errors import Code
 from tests.sim.disk.disk import PowerCut, SimFileSystem

@@ -26,7 +26,7 @@ import sys
 import time
 from random import Random
 from dledger.files import OsFileSystem
-from dledger.log import HardState
+from dledger.log.hard_state import HardState
 from dledger.types import LogIndex, Term
 from tests.unit.log.support import SMALL, Member
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from dledger.files import FileSystem
-from dledger.log import LogSettings
+from dledger.log.settings import LogSettings
 from dledger.types import LogIndex, Position
 from tests.sim.disk.disk import SimFileSystem
 from tests.unit.log.support import Member, Model, check_holds, replicate

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from dledger.log import HardState, LogFailed
+from dledger.log.errors import LogFailed
+from dledger.log.hard_state import HardState
 from dledger.types import DiskRoom, EntryKind, LogIndex, Term
 from tests.sim.disk.disk import BLOCK_SIZE, SimFileSystem
 from tests.unit.log.support import SMALL, Member, check_holds
@@ -158,7 +159,7 @@ def test_past_the_reserve_the_log_fails_and_what_was_promised_stays(
     with pytest.raises(OSError, match="no space left") as caught:
         fill()
     assert caught.value.errno == errno.ENOSPC
-    assert member.log.failed
+    assert member.log._disk.failure is not None
     with pytest.raises(LogFailed):
         member.append(b"x")
     durable = member.log.durable_index
@@ -200,7 +201,7 @@ def test_an_error_of_the_disk_ends_every_promise(call: str) -> None:
         taken.execute()
     fs.failing.clear()
     log = member.log
-    assert log.failed
+    assert log._disk.failure is not None
     calls = [
         lambda: log.append_new(EntryKind.NO_OP, [], Term(1), log.last_time_ms),
         lambda: log.append_frames(b"", []),

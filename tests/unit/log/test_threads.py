@@ -12,8 +12,9 @@ from random import Random
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.log import FolderInUse, LogSettings, SpanGone
+from dledger.log.errors import FolderInUse, SpanGone
 from dledger.log.reading.file_pool import OPEN_FILES_MAX, FilePool
+from dledger.log.settings import LogSettings
 from dledger.types import LogIndex, Position, Span
 from dledger_proto.entry import decode_entry
 from tests.sim.disk.disk import SimFile, SimFileSystem
@@ -173,7 +174,7 @@ def test_a_second_process_on_one_folder_is_refused(tmp_path: Path) -> None:
         "import sys\n"
         "from random import Random\n"
         "from dledger.files import OsFileSystem\n"
-        "from dledger.log import DataFolder\n"
+        "from dledger.log.folder import DataFolder\n"
         "folder = DataFolder.open(OsFileSystem(), sys.argv[1], 'c1', 'g1', 'm1', Random(1))\n"
         "print('open', flush=True)\n"
         "sys.stdin.read()\n"

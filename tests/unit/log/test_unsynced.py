@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from dledger.log import DamagedLog
+from dledger.log.errors import DamagedLog
 from dledger.log.reading.walk import walk_entries
 from dledger.types import LogIndex, Position
 from dledger_proto.entry import SEGMENT_HEADER_SIZE

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dledger.files import OsFileSystem
-from dledger.log import CommitLog
+from dledger.log.commit_log import CommitLog
 from dledger.log.folder import LOG_FOLDER
 from dledger.types import LogIndex
 from dledger_offline.folder import Damage, EntryFound, walk_segments

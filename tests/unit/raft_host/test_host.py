@@ -23,7 +23,7 @@ from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.group import RISK_SENTENCE, RaftGroup
 from dledger.raft.wire.messages import TermNotice
 from dledger.state.commands.registry import encode
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.results import Registered
 from dledger.store.lmdb_store import LmdbStore
@@ -57,7 +57,7 @@ class Node:
         self.folder = DataFolder.open(fs, str(self.path), "c", "g", self.member, random)
         self.log = CommitLog(fs, self.folder, LOG_SETTINGS, random)
         self.store = LmdbStore(self.folder.state_path, 64 * MIB)
-        self.machine = StateMachine(self.store, StateSettings(group="g"))
+        self.machine = StateMachine(self.store, "g")
         self.trace = ListTrace()
         group = RaftGroup(
             GroupSettings("c", "g", self.member, MEMBERS),

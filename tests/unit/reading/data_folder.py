@@ -10,10 +10,12 @@ from pathlib import Path
 from random import Random
 
 from dledger.files import OsFileSystem
-from dledger.log import CommitLog, DataFolder, HardState
+from dledger.log.commit_log import CommitLog
+from dledger.log.folder import DataFolder
+from dledger.log.hard_state import HardState
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.state.topics.commands import CreateTopic
 from dledger.state.values import LayoutPart, TopicType
 from dledger.store.lmdb_store import LmdbStore
@@ -52,7 +54,7 @@ class WrittenFolder:
         )
         self.log = CommitLog(fs, self.folder, SMALL, random)
         self.store = LmdbStore(str(self.path / "state"), MAP_SIZE)
-        self.machine = StateMachine(self.store, StateSettings(self.group))
+        self.machine = StateMachine(self.store, self.group)
         group_id = self.group.encode().ljust(16, b"-")
         members = [(self.member, b"1" * 16)]
         genesis = encode_genesis(self.cluster, self.group, group_id, members)

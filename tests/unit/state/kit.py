@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.producers.table import ACTIVITY_STEP_MS, ProducerTable
@@ -101,7 +101,7 @@ class Driven:
     group: str = GROUP
 
     def __post_init__(self) -> None:
-        self.machine = StateMachine(self.store, StateSettings(self.group))
+        self.machine = StateMachine(self.store, self.group)
 
     def apply(
         self, kind: EntryKind, payloads: Sequence[bytes], time_ms: int | None = None

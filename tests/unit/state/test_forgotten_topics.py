@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.state.offsets import CommitOffset, CommitOffsets
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.queues.holds import Hold
@@ -226,7 +226,7 @@ def test_a_head_that_was_trimmed_stays_so_when_all_is_forgotten() -> None:
     driven.save()
     head = driven.machine.head_needed()
     assert head > 0
-    again = StateMachine(driven.store, StateSettings(GROUP))
+    again = StateMachine(driven.store, GROUP)
     assert again.head_needed() == head
     assert again.digest == driven.machine.digest
 

@@ -11,7 +11,7 @@ from dledger.state.commands.command import Command
 from dledger.state.commands.registry import UnknownCommand, encode
 from dledger.state.format_level import SetFormatLevel
 from dledger.state.lookup import key_index
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.state.offsets import CommitOffset, CommitOffsets
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
@@ -124,7 +124,7 @@ def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_members_are_equal_whatever_they_saved_and_restarted(seed: int) -> None:
     """One applies straight through; the other saves, loses power, restarts, replays (I4, I10)."""
     log = random_log(seed, 400)
-    straight = StateMachine(MemoryStore(), StateSettings("g1"))
+    straight = StateMachine(MemoryStore(), "g1")
     digests = [NO_DIGEST]
     results = []
     for entry in log.entries:
@@ -132,7 +132,7 @@ def test_members_are_equal_whatever_they_saved_and_restarted(seed: int) -> None:
         digests.append(straight.digest)
     random = Random(seed + 1000)
     store = MemoryStore()
-    state = StateMachine(store, StateSettings("g1"))
+    state = StateMachine(store, "g1")
     restarts = 0
     while state.applied_index < len(log.entries):
         entry = log.entries[state.applied_index]
@@ -149,7 +149,7 @@ def test_members_are_equal_whatever_they_saved_and_restarted(seed: int) -> None:
                 flush.execute()
             lost = random.random() < 0.5
             store = store.power_cut(lose_last=lost)
-            state = StateMachine(store, StateSettings("g1"))
+            state = StateMachine(store, "g1")
             restarts += 1
             assert state.applied_index == (flush.applied_index if executed and not lost else saved)
             assert state.saved_index == state.applied_index
@@ -160,18 +160,18 @@ def test_members_are_equal_whatever_they_saved_and_restarted(seed: int) -> None:
 
 def test_lmdb_equals_memory(tmp_path: Path) -> None:
     log = random_log(77, 150)
-    memory = StateMachine(MemoryStore(), StateSettings("g1"))
+    memory = StateMachine(MemoryStore(), "g1")
     on_disk = LmdbStore(f"{tmp_path}/state", 1 << 26)
     for entry in log.entries:
         memory.apply(entry)
-    state = StateMachine(on_disk, StateSettings("g1"))
+    state = StateMachine(on_disk, "g1")
     for entry in log.entries:
         state.apply(entry)
         if entry.ref.index % 20 == 0:
             save(state)
             state.close()
             on_disk = LmdbStore(f"{tmp_path}/state", 1 << 26)
-            state = StateMachine(on_disk, StateSettings("g1"))
+            state = StateMachine(on_disk, "g1")
             assert state.applied_index == entry.ref.index
     assert state.digest == memory.digest
     assert everything(on_disk) == everything(memory._store)
@@ -253,4 +253,4 @@ def test_format_level() -> None:
     assert code_of(driven.one(SetFormatLevel(0))) is Code.INVALID_ARGUMENT
     driven.store.put(b"\x01level", b"\x02\0\0\0")
     with pytest.raises(UnknownCommand, match="state of format level 2"):
-        StateMachine(driven.store, StateSettings("g1"))
+        StateMachine(driven.store, "g1")

@@ -9,7 +9,7 @@ import pytest
 
 from dledger.state import tables
 from dledger.state.commands.registry import encode
-from dledger.state.machine import StateMachine, StateSettings
+from dledger.state.machine import StateMachine
 from dledger.state.producers import expiry
 from dledger.state.producers import table as producers
 from dledger.state.producers.expiry import EXPIRED_ROWS_MAX, ExpireProducers
@@ -116,7 +116,7 @@ def test_what_is_cached_does_not_show(seed: int, monkeypatch: pytest.MonkeyPatch
     Also within one entry: each has more producers and queues than the small bounds.
     """
     random, log = Random(seed), LogWriter()
-    free = StateMachine(MemoryStore(), StateSettings("g2"))
+    free = StateMachine(MemoryStore(), "g2")
     load = Load(random, free)
     expected: list[tuple[Sequence[Result], bytes]] = []
     for _ in range(300):
@@ -132,7 +132,7 @@ def test_what_is_cached_does_not_show(seed: int, monkeypatch: pytest.MonkeyPatch
         expected.append((results, free.digest))
     monkeypatch.setattr(producers, "CACHED_PRODUCERS_MAX", 1)
     monkeypatch.setattr(producers, "CACHED_QUEUES_MAX", 1)
-    bounded = StateMachine(MemoryStore(), StateSettings("g2"))
+    bounded = StateMachine(MemoryStore(), "g2")
     for entry, (results, digest) in zip(log.entries, expected, strict=True):
         assert bounded.apply(entry) == results
         assert bounded.digest == digest

@@ -13,7 +13,7 @@ import pytest
 
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
-from dledger.state.machine import StateFlush, StateMachine, StateSettings
+from dledger.state.machine import StateFlush, StateMachine
 from dledger.state.offsets import CommitOffset, CommitOffsets
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
@@ -58,7 +58,7 @@ class Member:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._store = MemoryStore()
-        self.machine = StateMachine(self._store, StateSettings(GROUP))
+        self.machine = StateMachine(self._store, GROUP)
         self._flush: StateFlush | None = None
         self._flushed = False
 
@@ -81,7 +81,7 @@ class Member:
         """Begin anew from what was saved, or from the save before; apply what the log has."""
         self._store = self._store.power_cut(lose_last=self._random.random() < 0.5)
         self._flush = None
-        self.machine = StateMachine(self._store, StateSettings(GROUP))
+        self.machine = StateMachine(self._store, GROUP)
         for entry in log[self.machine.applied_index :]:
             self.machine.apply(entry)
 
