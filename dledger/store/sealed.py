@@ -61,14 +61,9 @@ class Totals:
         return f"commit {self.commit} with {self.rows} rows, seals {self.seals:016x}"
 
 
-def seal_of(key: bytes, value: bytes | bytearray) -> int:
-    """Return the seal of a row."""
-    return crc32c(value, crc32c(key, len(key)))
-
-
 def seal(key: bytes, value: bytes | bytearray) -> bytes:
     """Return the sealed value, as it is saved."""
-    return bytes(value) + _SEAL.pack(seal_of(key, value))
+    return bytes(value) + _SEAL.pack(crc32c(value, crc32c(key, len(key))))
 
 
 def is_sound(key: bytes, sealed: bytes) -> bool:

@@ -253,10 +253,6 @@ class Engine(library.SyncObj):
             self._SyncObj__raftLeader,
         )
 
-    def match_index(self, member: MemberId) -> int:
-        """Return what a leader counts for another member."""
-        return self._SyncObj__raftMatchIndex.get(self._peers[member], 0)
-
     # Elections.
 
     def campaign(self, now: float) -> bool:

@@ -326,7 +326,7 @@ class Replication:
         self._context.engine.zero_match(peer)
         self._floor = self.trim_floor()
 
-    # What all of them say together.
+    # What the answers of all followers tell together.
 
     def trim_floor(self) -> int:
         """Return the slowest member's match index: no head is trimmed above it."""
