@@ -9,23 +9,23 @@ class Effort:
     """What the command line decides."""
 
     folder: Path
-    """On the disk to be measured; everything in it is removed in the end."""
+    """A folder on the disk to be measured. The end removes everything in it."""
     runs: int = 7
-    """Of everything that is compared, in turn."""
+    """How often each comparison runs, in turn."""
     seconds: float = 3.0
-    """Of one measurement of a rate."""
+    """How long one measurement of a rate takes."""
     minutes: float = 10.0
-    """Of full load without a needless election."""
+    """How long `steady` runs under full load."""
     trials: int = 30
-    """Of one way to lose the leader."""
+    """How often the leader is lost in each way."""
     kills: int = 200
-    """kill -9 of one member under load, each followed by a restart."""
+    """How often a member under load is killed (SIGKILL) and restarted."""
     small_log_bytes: int = 1 << 30
     large_log_bytes: int = 10 << 30
     filled_bytes: int = 8 << 30
-    """Appended before memory is looked at."""
+    """How much is appended before `idle` looks at memory."""
     pause_seconds: float = 60.0
-    """How long a follower is stopped under load."""
+    """How long a follower is stopped (SIGSTOP) under load."""
     idle_seconds: float = 30.0
 
     @classmethod

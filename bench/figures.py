@@ -22,10 +22,10 @@ class Figure:
     value: float
     unit: str
     floor: str = ""
-    """What stands beside it, measured in the same run; empty: nothing."""
+    """What the value is compared with, measured in the same run; empty: nothing."""
     floor_value: float | None = None
     wanted: float | None = None
-    """Bound of the ratio, or of the value when there is no floor; None: stated only."""
+    """Bound of the ratio, or of the value if there is no floor. None: no bound."""
     sense: Sense = ""
     runs: Sequence[float] = ()
     note: str = ""
@@ -37,7 +37,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether it is as wanted; None when nothing is."""
+        """Whether the figure reaches its bound; None when it has none."""
         if self.wanted is None:
             return None
         measured = self.value if self.ratio is None else self.ratio

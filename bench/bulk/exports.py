@@ -27,7 +27,7 @@ from dledger_proto.exit_codes import Exit
 QUEUES: Final = 1_000
 PER_BATCH: Final = 64
 PACE: Final = 0.3
-"""Of the producers' peak."""
+"""The share of the producers' peak rate at which they send."""
 EXPORT_RATE: Final = "20m"
 COMPUTING: Final = "import os; os.nice(19)\nwhile True: pass"
 LARGE: Final = 4_000_000
@@ -65,7 +65,7 @@ for partition in partitions:
         del batch
 print(len(partitions), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
-"""The same of a task of Spark's source, without Spark."""
+"""The same for one task of Spark's source, without Spark."""
 
 
 async def measure(effort: Effort) -> list[Figure]:

@@ -37,7 +37,7 @@ TOPIC: Final = "orders"
 PER_BATCH: Final = 250
 STOPPED: Final = "stopped"
 DIFFERENT: Final = 50_000
-"""Records in turn."""
+"""So many different records are sent in turn."""
 BODY_SIZE: Final = 100
 RECORDS_PER_SECOND: Final = 300_000
 """So many are stored for each second that a measurement is to take."""
@@ -80,7 +80,7 @@ async def measure(effort: Effort) -> list[Figure]:
 
 
 def _copy_stopped(cluster: LocalCluster, member: str, folder: Path) -> None:
-    """Copy the data of a member that was stopped in order for it."""
+    """Stop a member in order, copy its data, and start it again."""
     cluster.stop(member)
     shutil.copytree(cluster.folder / member / "data", folder)
     cluster.start(member)
@@ -117,7 +117,7 @@ def _in_spark(name_server: str, stored: int, effort: Effort, rounds: Rounds) -> 
 
 
 class _Jobs:
-    """What is timed, each over all records of the topic."""
+    """The jobs that are timed. Each reads all records of the topic."""
 
     def __init__(self, spark: "SparkSession", name_server: str, stored: int, folder: Path) -> None:
         self._spark = spark
@@ -173,7 +173,7 @@ class _Jobs:
 
 
 class _Written(Exception):
-    """The bare writer is done: it publishes nothing."""
+    """Ends an export after the bare writer: nothing is published."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(f"{rows} rows")

@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.1
 PER_BATCH = 256
 WINDOW = 32
 CATCH_UP_FACTOR_MAX = 10.0
-"""Of the time missed; then it is given up."""
+"""The follower may take so many times the pause to catch up."""
 
 
 async def measure(effort: Effort) -> list[Figure]:

@@ -65,7 +65,7 @@ async def _kills(effort: Effort) -> list[Figure]:
 
 @asynccontextmanager
 async def _load(here: Running, topic: bytes) -> AsyncGenerator[None]:
-    """Append all the while; a refusal ends the measurement."""
+    """Append for the length of a block. A refusal ends the measurement."""
     batches = await register(here, await here.leader(), topic, 0, plain_records(64))
     window = Window(64, batches_per_second=LOAD_RATE)
     is_over = False

@@ -53,7 +53,7 @@ async def measure(effort: Effort) -> list[Figure]:
 
 
 async def _trim(here: Running, topic: bytes) -> None:
-    """Let go of everything that is stored."""
+    """Trim all that is stored."""
     channel = here.channel(await here.leader())
     broker, admin = broker_pb2_grpc.BrokerStub(channel), broker_pb2_grpc.AdminStub(channel)
     queues = [pb.QueueRef(topic_id=topic, queue=number) for number in range(QUEUES)]

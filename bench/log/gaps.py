@@ -21,7 +21,7 @@ QUEUES = 8
 BODY_SIZE = 150
 KEYS = 4_000
 SECONDS_FACTOR = 4
-"""A stall may come every few seconds only."""
+"""Runs are so many times longer than usual: a stall may come only every few seconds."""
 GAP_MAX_SECONDS = 0.1
 
 

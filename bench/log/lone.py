@@ -18,7 +18,7 @@ from dledger_client import AsyncProducer
 
 TOPIC = "lone"
 START_SECONDS = 1.0
-"""What a process needs until its first message is stored, about."""
+"""About the time that a process needs until its first message is stored."""
 
 
 async def measure(effort: Effort) -> list[Figure]:

@@ -48,13 +48,13 @@ class Disk:
 
 
 class Leader:
-    """Sends what it writes to its followers; answers a message before it reads the next."""
+    """Writes each message, sends it to its followers, and answers it before it reads the next."""
 
     def __init__(self, disk: Disk, followers: list[raw.RawStreamCall]) -> None:
         self._disk = disk
         self._followers = followers
         self._synced = dict.fromkeys(range(1 + len(followers)), 0)
-        """How many messages each of the three has."""
+        """How many messages each of the three processes has synced."""
         self._wanted = 0
         self._stored = asyncio.Event()
         self._to_write: asyncio.Queue[bytes] = asyncio.Queue()

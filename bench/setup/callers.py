@@ -5,8 +5,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 WARM_UP_SECONDS = 3.0
-"""Of callers: a leader finds out meanwhile how its group commit serves them best (two seconds, but
-for a rest before). It tries again from time to time, which counts."""
+"""Meanwhile the leader finds out how its group commit serves the callers best: about two seconds,
+after a possible rest. Its later trials are part of the measurement."""
 
 
 async def call_rate(callers: Sequence[Callable[[], Awaitable[None]]], seconds: float) -> float:

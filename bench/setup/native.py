@@ -21,7 +21,7 @@ from dledger_proto.v1 import broker_pb2_grpc
 BODY_SIZE = 1024
 TRY_MS = 10_000
 BODIES = 64
-"""Different bodies in turn."""
+"""So many different bodies are sent in turn."""
 
 
 def plain_records(count: int) -> list[Record]:
@@ -52,7 +52,7 @@ class Batches:
     producer_id: bytes
     epoch: int
     records: list[Record]
-    """Taken in turn, `per_batch` for each."""
+    """The records are taken in turn, `per_batch` for each batch."""
     per_batch: int
     sequence: int = 0
 
@@ -96,7 +96,7 @@ class Poured:
     records: int = 0
     seconds: float = 0.0
     batch_seconds: list[float] = field(default_factory=list[float])
-    """Of each batch, from its write to its answer."""
+    """For each batch, the seconds from its write to its answer."""
 
     @property
     def rate(self) -> float:
@@ -112,7 +112,7 @@ class Window:
     batches_per_frame: int = 1 << 30
     """1: a message of the stream for each batch; else as many as wait, up to about a MiB."""
     batches_per_second: float = 0.0
-    """0: as fast as it goes."""
+    """0: without a limit."""
 
 
 class AppendStream:

@@ -10,7 +10,7 @@ from dledger_client import AsyncProducer, AsyncSendFuture
 from dledger_client.errors import BufferFull
 
 BREATH_MESSAGES = 256
-"""After so many, answers get a turn of the loop."""
+"""After so many messages the loop turns once, so that answers arrive."""
 
 
 async def submit_for(producer: AsyncProducer, topic: str, seconds: float) -> float:

@@ -1,7 +1,7 @@
 """The simulation: the code that ships, on virtual time, networks and disks.
 
 run          `make sim SEEDS=n [SEED=x]` and `make mutants`
-clients/     Simulated clients, and what they learnt
+clients/     Simulated clients, and what they learned
 disk/        Simulated disks
 faults/      Faults of a simulated world
 invariants/  The invariants of a simulated world, one property per file

@@ -122,7 +122,7 @@ class Consumer:
         self._scheduler.after(self._random.uniform(0, 5 * self.plan.lookup_interval), self._look_up)
 
     def hurry(self) -> None:
-        """Fetch as fast as it goes, and go on where it is."""
+        """Fetch without pauses from now on, from the present position."""
         self._fetch_interval = HURRY_INTERVAL
         self._wait_longest = 0.0
 
@@ -270,7 +270,7 @@ class Consumer:
 
 
 class Trimmer:
-    """An administrator that moves queues' minimums, far behind the readers, and holds them."""
+    """An administrator that trims queues far behind the readers, and places holds."""
 
     def __init__(
         self,
@@ -331,7 +331,7 @@ class Trimmer:
         self._oracle.counts["trims held"] += answer.code is Code.HELD
 
     def _hold(self, queue: QueueKey) -> None:
-        """Hold what is there now; while an acknowledged hold lasts no trim may pass it."""
+        """Place a hold at the present minimum. While it lasts, no trim may pass it."""
         floor = self._oracle.minimums.get(queue, 0)
         end = self._oracle.acknowledged_ends.get(queue, 0)
         if end <= floor:

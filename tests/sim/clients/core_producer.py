@@ -116,7 +116,7 @@ class CoreProducer:
         self._watch_routes(self._life)
 
     def stop(self) -> None:
-        """Send nothing new."""
+        """Send no new message."""
         self.running = False
 
     def crash(self) -> None:
@@ -175,7 +175,7 @@ class CoreProducer:
         self._core.place(future, TOPIC, record, size, pin, deadline, now, one_way=one_way)
 
     def _note_one_way(self, frame: bytes) -> None:
-        """Tell the oracle of one-way batches that leave: each may be stored, at most once."""
+        """Tell the oracle of one-way batches that leave. Each is stored at most once."""
         header, batches = parse_append(frame)
         for batch in batches if header.one_way else ():
             found = parse_header(batch)

@@ -89,7 +89,7 @@ class Looked:
 
 
 def look_up(process: "Process", request: Lookup) -> Looked:
-    """Answer as the broker's use cases do. DledgerError, DamagedBatch: as they."""
+    """Answer as the broker's use cases do. Raises DledgerError and DamagedBatch as they do."""
     machine = process.machine
     queues = process.member.world.plan.queues
     minimums = {queue: machine.queries.queue_bounds(*queue)[0] for queue in queues}
@@ -232,7 +232,7 @@ class Judge:
                 return LookupOffset(queue, row.base_offset + random.randrange(row.record_count))
 
     def check_everything(self, process: "Process", random: Random) -> None:
-        """At the end: look for many keys, ids and times at one member."""
+        """Look for many keys, ids and times at one member, at the end of a run."""
         contents, who = self._contents, f"the end at {process.name}"
         keys = sorted(contents.keyed)
         for key in [*random.sample(keys, min(KEYS_AT_THE_END, len(keys))), "no such key"]:

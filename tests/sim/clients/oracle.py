@@ -1,4 +1,4 @@
-"""What the clients did and learnt: every operation as invoke, then ok, fail or info.
+"""What the clients did and learned: every operation as invoke, then ok, fail or info.
 
 Owns: the history, and the checks that need only the history and the true contents of the queues:
 definite outcomes hold, acknowledged offsets grow in real time (C9 of the harness page), reads
@@ -61,7 +61,7 @@ class Oracle:
         self.counts: Counter[str] = Counter()
         self.acknowledged_ends: dict[QueueKey, int] = {}
         self.minimums: dict[QueueKey, int] = {}
-        """Highest trim that was ever asked for: nothing at or above it may be gone."""
+        """Highest trim that was ever asked for. Records at or above it must stay."""
         self.core_producers: set[bytes] = set()
         """Producer ids of the product's own cores: their messages are known by number and body."""
         self.bodies: set[bytes] = set()

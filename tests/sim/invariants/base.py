@@ -1,4 +1,4 @@
-"""What every invariant is: a watcher of facts about members, told after each step.
+"""What an invariant is: a watcher that hears facts about members after each step.
 
 Owns: the hooks, and `Facts`, what the world knows for certain (every log, every disk, what is
 committed). Facts are gathered by `tests.sim.world.observer` from the members' logs and disks, never

@@ -1,4 +1,4 @@
-"""The closed list of what a simulated world may be found guilty of."""
+"""The closed list of properties that a simulated world may break."""
 
 import enum
 from dataclasses import dataclass

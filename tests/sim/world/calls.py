@@ -79,7 +79,7 @@ class Calls:
             self._scheduler.after(self._delay(), self._arrive, number, request)
 
     def process_ended(self, member: str, *, silent: bool) -> None:
-        """Reset the connections of a dead process; after a power cut nobody is told."""
+        """Reset the connections of a dead process. After a power cut no client is told."""
         numbers = sorted(self._open[member])
         self._open[member].clear()
         if not silent:

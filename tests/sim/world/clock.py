@@ -8,9 +8,9 @@ import heapq
 from collections.abc import Callable
 
 WALL_START_MS = 1_800_000_000_000
-"""What the members' wall clocks say when a world begins; any fixed value would do."""
+"""The members' wall clocks show this when a world begins. Any fixed value would do."""
 RIGHT_MS = 500
-"""A clock that is off by no more is right."""
+"""A clock that is off by at most this counts as right."""
 
 
 class Timer:
@@ -85,7 +85,7 @@ class MemberClock:
         self._rate = 1.0
 
     def set(self, offset_ms: int, rate: float = 1.0) -> None:
-        """Set the wall clock to true time and so much more; it runs at a rate from then on."""
+        """Set the wall clock so many ms ahead of true time; it runs at a rate from then on."""
         self._changes()
         self._set_at, self._rate = self._scheduler.now, rate
         self._set_to_ms = true_ms(self._scheduler) + offset_ms
@@ -93,7 +93,7 @@ class MemberClock:
 
     @property
     def is_right(self) -> bool:
-        """Tell whether the wall clock is right, as far as clocks are."""
+        """Tell whether the wall clock is off by at most RIGHT_MS."""
         return abs(self.wall_ms() - true_ms(self._scheduler)) <= RIGHT_MS
 
     def monotonic(self) -> float:

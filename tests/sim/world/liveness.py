@@ -1,4 +1,4 @@
-"""The second phase: all faults off. The group must converge, serve, and still hold everything.
+"""The second phase, without faults: the group must converge, serve, and still hold everything.
 
 Owns: what "converged" means (one leader, every member trusted, equal logs, all applied), what
 "serves" means (each producer's sends are acknowledged, each member confirms reads, each consumer
@@ -56,7 +56,7 @@ def heal_and_converge(world: "World") -> float:
 
 
 def heal(world: "World") -> None:
-    """End every fault; members with damage that nobody noticed yet are repaired by an operator."""
+    """End every fault. An operator repairs members whose damage nobody has noticed yet."""
     world.trace("faults off")
     world.network.heal_all()
     world.calls.cut.clear()

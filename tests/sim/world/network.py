@@ -1,4 +1,4 @@
-"""The virtual network between members: one stream per direction, and everything that befalls it.
+"""The virtual network between members: one stream per direction, and all its faults.
 
 Owns: which bytes reach whom, and when. A *link* is one direction between two members. It delays,
 loses, repeats, reorders, drops (cut) or keeps back (held) what is sent. On it runs a *stream* that
@@ -21,9 +21,9 @@ DIAL_BACKOFF_MIN = 0.05
 DIAL_BACKOFF_MAX = 1.0
 KEEPALIVE_MIN = 1.0
 KEEPALIVE_MAX = 11.0
-"""How long a silent cut stays unnoticed by the transport: keepalive's answer did not come."""
+"""The transport notices a silent cut after so long, because no keepalive was answered."""
 IN_FLIGHT_MAX = 100_000
-"""More messages on the way than this is a member that sends without bound (I17)."""
+"""A member with more messages on the way sends without a bound (I17)."""
 
 
 class Endpoint(Protocol):
@@ -44,7 +44,7 @@ class Endpoint(Protocol):
         ...
 
     def link_up(self, peer: str) -> None:
-        """Learn that the stream to a peer stands."""
+        """Learn that the stream to a peer is open."""
         ...
 
     def link_down(self, peer: str) -> None:
@@ -73,9 +73,9 @@ class Link:
     last_arrival: float = 0.0
     up: bool = False
     known_up: bool = False
-    """What the source was told last."""
+    """Whether the source was told last that the stream is open."""
     epoch: int = 0
-    """Grows when the stream begins and ends; a dial or message of another epoch is void."""
+    """Grows when the stream begins and ends. A dial or message of another epoch has no effect."""
     late_epoch: int = -1
     """An ended stream whose last messages still arrive, as from a dead process's socket."""
     redial: bool = False
@@ -112,7 +112,7 @@ class Network:
     # Sending.
 
     def send(self, source: str, target: str, data: bytes) -> None:
-        """Put a message on the stream, if it stands."""
+        """Put a message on the stream, if it is open."""
         link = self.links[source, target]
         if not link.up:
             return
@@ -173,7 +173,7 @@ class Network:
         self.links[source, target].hold = True
 
     def release(self, source: str, target: str) -> None:
-        """Deliver what was kept back, in order, if its stream still stands."""
+        """Deliver what was kept back, in order, if its stream is still open."""
         link = self.links[source, target]
         held, link.held, link.hold = link.held, [], False
         for epoch, data in held:

@@ -58,7 +58,7 @@ class Observer:
             hook(facts, applied, digest)
 
     def wiped(self, name: str) -> None:
-        """Take a disk that is gone. What it held still counts as acknowledged (`Facts.holders`)."""
+        """Note that a disk is gone. What it held still counts as acknowledged (`Facts.holders`)."""
         facts = self.facts.members.get(name)
         for known in self.facts.on_disk.values():
             known.discard(name)
@@ -66,7 +66,7 @@ class Observer:
             self.facts.members[name] = MemberFacts(name, boot=facts.boot)
 
     def _check_lost(self, facts: MemberFacts, lost: Sequence[EntryRef]) -> None:
-        """Compare what a crash took with what was on disk: nobody may count on the rest."""
+        """Compare what a crash took with what was on disk. Nothing may rely on the rest."""
         for ref in lost:
             if facts.name in self.facts.on_disk.get(ref.crc, ()):
                 raise Violation(
@@ -135,7 +135,7 @@ class Observer:
         facts.durable = min(facts.durable, same)
 
     def look_durable(self, member: Watched, facts: MemberFacts) -> None:
-        """Believe a growing durable index only as far as the disk shows the entries."""
+        """Check that a growing durable index covers only entries that are on the disk."""
         durable = member.view.covered_index(member.log)
         found: list[EntryRef] = []
         trusted = member.group.role is not Role.QUARANTINED
@@ -198,7 +198,7 @@ class Observer:
 
 
 def _overriding(invariants: Sequence[Invariant], name: str) -> list[Callable[..., None]]:
-    """Return the bound hooks of those who override it: the others cost nothing."""
+    """Return the bound hooks of the invariants that override a hook. The others cost nothing."""
     return [
         getattr(invariant, name)
         for invariant in invariants

@@ -32,7 +32,7 @@ class WorldPlan:
     fault_gap: float
     """Between two faults, on average."""
     early_strikes: float
-    """Of the elections: so often the new leader is struck before it is settled."""
+    """In this share of elections a fault strikes the new leader before it is settled."""
     delay: tuple[float, float]
     log: LogSettings
     heartbeat: float
@@ -59,12 +59,12 @@ class WorldPlan:
     small_tables: bool = False
     """See `member/small_tables.py`."""
     flush: FlushMode = FlushMode.SYNC
-    """With `ASYNC` what was written counts as on disk, and no power is cut."""
+    """With `ASYNC`, written bytes count as on disk, and no fault cuts power."""
 
     waits_for_callers: bool = False
-    """Group commit takes it for proved that waiting pays; else it finds out."""
+    """Group commit knows that waiting pays. Otherwise it must find out."""
     lazy_driver: bool = False
-    """Drains only when something comes of it, as a host does; else after each input."""
+    """Members drain only when a drain is due, as a host does. Otherwise after each input."""
 
     def group_settings(self, member: str) -> GroupSettings:
         """Return what a member is configured with."""

@@ -1,4 +1,4 @@
-"""What a healthy group promises when it is left alone, or struck once: seen in every seed.
+"""What a healthy group promises without faults, or after one fault.
 
 Owns: single disturbances of a group that has converged, each with its bound, and the draw of those
 that a seed tries. The nemesis shows that nothing is lost whatever happens; how well the group does
@@ -30,12 +30,12 @@ SHARE: Final = 0.5
 QUIET_SECONDS: Final = 4.0
 DEAF_SECONDS: Final = 4.0
 PAUSE_SECONDS: Final = 0.75
-"""Less than what a leader bears, more than a follower (L2)."""
+"""Shorter than a leader tolerates, longer than a follower tolerates (L2)."""
 RESIGN_MAX: Final = 2.4
 """Two of the longest election timeouts: then a leader that hears nobody leads no more (L3)."""
 SETTLE_MAX: Final = 4.0
 SUFFIX_WRITES: Final = 100
-"""What an isolated leader is given, half of a second's worth."""
+"""How many proposals an isolated leader gets: half a second's worth."""
 REJOIN_MAX: Final = 4.0
 """The links' own back-off is up to 1 s; one index per heartbeat would be 10 (L4)."""
 MINORITY_SECONDS: Final = 3.0
@@ -43,7 +43,7 @@ REPLACE_MAX: Final = 0.45
 """A killed leader is replaced without waiting for the election timer (D17), plus ROUND_TRIPS."""
 ROUND_TRIPS: Final = 6
 LATENCY_MAX: Final = 0.03
-"""Of a write: the median, on a network without latency."""
+"""Limit for the median of a write, on a network without latency."""
 WRITES: Final = 9
 
 
@@ -77,7 +77,7 @@ def _term(member: "SimMember") -> int:
 
 
 def _calm(world: "World") -> "SimMember":
-    """Wait until one leads, all follow, every link stands, and it has been so for a while."""
+    """Wait until one member has led for a while, all others follow, and every link is open."""
     since = world.scheduler.now
     deadline = max(since, world.nemesis.over_at) + CALM_MAX
     while world.scheduler.now < max(since + 1.0, world.nemesis.over_at):
@@ -115,7 +115,7 @@ def _keeps(world: "World", leader: "SimMember", term: int, what: str) -> None:
 
 
 def _propose(world: "World", leader: "SimMember") -> list[Settled]:
-    """Propose something that changes nothing; what becomes of it is in the list."""
+    """Propose something that changes nothing; the list gets its outcome."""
     process = leader.process
     assert process is not None
     settled: list[Settled] = []
@@ -148,7 +148,7 @@ def _deaf(world: "World", random: Random, leader: "SimMember") -> None:
 
 
 def _paused_followers(world: "World", random: Random, leader: "SimMember") -> None:
-    """L2: a pause of all followers, what was sent meanwhile still on its way, deposes nobody."""
+    """L2: a pause of all followers deposes no leader while messages are on the way."""
     term = _term(leader)
     others = [member for member in world.members.values() if member is not leader]
     for member in others:
@@ -162,7 +162,7 @@ def _paused_followers(world: "World", random: Random, leader: "SimMember") -> No
 
 
 def _isolated_leader(world: "World", random: Random, leader: "SimMember") -> None:
-    """L3, L7: it leads no more, its callers learn how they stand, another leads; L4: it rejoins."""
+    """L3, L7: a cut-off leader steps down and answers callers, another leads; L4: it rejoins."""
     for name in world.names:
         if name != leader.name:
             world.network.cut(name, leader.name)
@@ -183,7 +183,7 @@ def _isolated_leader(world: "World", random: Random, leader: "SimMember") -> Non
 
 
 def _minority(world: "World", random: Random, leader: "SimMember") -> None:
-    """F8: one less than a majority elects nobody, however often it answers."""
+    """F8: one member less than a majority elects no leader, however often it answers."""
     others = [member for member in world.members.values() if member is not leader]
     gone = [leader, *random.sample(others, len(world.names) // 2)]
     for member in gone:
@@ -223,7 +223,7 @@ def _latency(world: "World", random: Random, leader: "SimMember") -> None:
 
 
 def _transfer_under_load(world: "World", random: Random, leader: "SimMember") -> None:
-    """L15: leadership is handed over, and no write ends unknown by it."""
+    """L15: a transfer of leadership leaves no write with an unknown outcome."""
     target = random.choice([member for member in world.members.values() if member is not leader])
     leader.transfer(target.name)
     writes: list[list[Settled]] = []
@@ -258,7 +258,7 @@ def _quiet(world: "World", random: Random, leader: "SimMember") -> None:
 
 
 def _lost_news(world: "World", random: Random, leader: "SimMember") -> None:
-    """What is lost of the first entry after a quiet time is sent again after a heartbeat."""
+    """The first entry after a quiet time is lost: the leader sends it again after a heartbeat."""
     world.run_for(1.0)
     for link in world.network.links.values():
         link.loss = 1.0
@@ -270,7 +270,7 @@ def _lost_news(world: "World", random: Random, leader: "SimMember") -> None:
 
 
 def _lone_caller(world: "World", random: Random, leader: "SimMember") -> None:
-    """One of several callers comes back alone: it is not kept waiting for the others."""
+    """One of several callers comes back alone: the leader does not wait for the others."""
     together = [_propose(world, leader) for _ in range(8)]
     _until(world, lambda: all(together), 1.0, "eight writes are settled")
     alone = _propose(world, leader)

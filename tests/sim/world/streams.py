@@ -30,7 +30,7 @@ class StreamOwner(Protocol):
         ...
 
     def stream_down(self, number: int, *, refused: bool) -> None:
-        """Learn that it ended, or that nobody was there."""
+        """Learn that the stream ended, or that the dial found no member."""
         ...
 
     def stream_answer(self, number: int, frame: bytes) -> None:
@@ -40,7 +40,7 @@ class StreamOwner(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One stream. `dead`: something of it was lost, so nothing more arrives on either end."""
+    """One stream. `dead`: a part of it was lost, so nothing more arrives at either end."""
 
     owner: StreamOwner
     number: int
@@ -69,7 +69,7 @@ class Streams:
         self._open: list[Stream] = []
 
     def open(self, owner: StreamOwner, number: int, client: str, member: str) -> Stream:
-        """Dial; the owner hears how that ended."""
+        """Dial; tell the owner how the dial ended."""
         stream = Stream(owner, number, client, member)
         self._open.append(stream)
         self._scheduler.after(2 * self._delay(), self._dialled, stream)

@@ -72,9 +72,9 @@ class World:
         self.restored: set[str] = set()
         """Members whose disk was replaced by an older copy of it."""
         self.refused: set[tuple[int, int]] = set()
-        """(index, term) of entries whose proposals were told as certainly not stored."""
+        """(index, term) of entries whose callers were told that they are certainly not stored."""
         self.clocks_borne = Random(f"clocks/{plan.seed}").random() < BORNE_SHARE
-        """At any time most clocks are right."""
+        """Whether most clocks are right at any time."""
         self.absent: set[str] = set()
         """Members that stay down for long, whatever other faults would start them."""
         self.invariants = InvariantSet(
@@ -205,7 +205,7 @@ class World:
             self.nemesis.elected(member)
 
     def _trust_again(self, member: SimMember, role: Role) -> None:
-        """Give back its share of the budget when a quarantine has ended, on disk too."""
+        """Count a member's disk as whole again when its quarantine has ended, on disk too."""
         state = member.view.hard_state()
         whole = role in _TRUSTED and not member.damaged
         if whole and state is not None and not state.quarantined:
@@ -213,7 +213,7 @@ class World:
             self.trace(f"trusted {member.name}")
 
     def settled(self, process: Process, outcome: Settled) -> None:
-        """Check an outcome the moment a leader tells it."""
+        """Check an outcome when a leader tells it."""
         ref = self.facts.committed.get(int(outcome.index))
         if outcome.outcome is Outcome.NOT_STORED and outcome.index:
             self.refused.add((int(outcome.index), int(outcome.term)))
@@ -238,12 +238,12 @@ class World:
     # What the nemesis does.
 
     def start_member(self, name: str) -> None:
-        """Start a process, if none runs and it is not to stay away."""
+        """Start a process, unless one runs or the member must stay down."""
         if name not in self.absent:
             self.members[name].start()
 
     def end_absence(self, name: str) -> None:
-        """Bring a member back that was away for long."""
+        """Start a member that was down for long."""
         self.absent.discard(name)
         self.start_member(name)
 
@@ -261,11 +261,11 @@ class World:
         self._leaders.pop(name, None)
 
     def replace_disk_controller(self, name: str) -> None:
-        """End a failing disk's failing."""
+        """Let a failing disk work again."""
         self.members[name].disk.repair()
 
     def make_room(self, name: str) -> None:
-        """End a full disk, and let the member see it as its driver would by polling."""
+        """Free a full disk, and let the member see it as its driver would by polling."""
         member = self.members[name]
         member.disk.make_room()
         member.poll_disk()

@@ -12,7 +12,7 @@ from tests.sim.invariants.violation import Property
 
 
 class StateMovesTogether(Invariant):
-    """The first digest seen at an index binds everybody."""
+    """All members must have the first digest that was seen at an index."""
 
     broken = Property.STATE_MOVES_TOGETHER
 

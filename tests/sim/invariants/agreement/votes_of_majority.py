@@ -1,4 +1,4 @@
-"""I1, from the other end: who leads was voted for by a majority, each voter counted once.
+"""I1, seen from the voters: a majority voted for the leader, and each voter counts once.
 
 Two leaders of one term need bad luck as well; a leader without its votes is wrong by itself.
 """
@@ -10,7 +10,7 @@ from tests.sim.invariants.violation import Property
 
 
 class VotesOfMajority(Invariant):
-    """Votes as they left the voters; the leader's own is its campaign."""
+    """Votes as they left the voters. A leader's own vote is its campaign."""
 
     broken = Property.VOTES_OF_MAJORITY
 

@@ -1,4 +1,4 @@
-"""D11 from the log alone: epochs and sequences decide what becomes of a stamped batch.
+"""D11, judged by the log alone: epochs and sequences decide the fate of a stamped batch.
 
 A model of its own, in lists and dictionaries: who is registered in which epoch, the last batches of
 each (producer, queue). The first application of each entry is compared with it, so a fenced epoch
@@ -41,7 +41,7 @@ class _Lane:
 
 
 class _Held(NamedTuple):
-    """Who holds which epoch, and which life it took over from."""
+    """Which producer holds which epoch, and the life it took over from."""
 
     epoch: int
     life_id: bytes
@@ -103,7 +103,7 @@ class ProducerVerdicts(Invariant):
                 self.fail(f"a repeat of {expected}, answered {result}: {header}")
 
     def _verdict(self, header: BatchHeader) -> Code | _Stored | None:
-        """Return why it is void, what it repeats, or None when it is new."""
+        """Return why a batch is void, or what it repeats; None when it is new."""
         held = self._held.get(header.producer_id)
         epoch = 0 if held is None else held.epoch
         if header.producer_epoch != epoch:
@@ -153,7 +153,7 @@ class ProducerVerdicts(Invariant):
             self._held[wanted.producer_id] = expected
 
     def _due(self, wanted: RegisterProducer, time_ms: int) -> _Held | Taken | Code:
-        """Return who holds the id from now on, or why that changes nothing."""
+        """Return the life that holds the id from now on, or why the registration has no effect."""
         held = self._held.get(wanted.producer_id)
         life_id, epoch = wanted.life_id, wanted.epoch
         if held is None:

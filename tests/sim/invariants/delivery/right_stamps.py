@@ -20,7 +20,7 @@ from tests.sim.world.clock import RIGHT_MS, MemberClock
 AHEAD_MAX_MS: Final = RIGHT_MS + CLOCK_OFFSET_MAX_MS + 10
 """A stamp is at most so far ahead of true time: a right clock is off by RIGHT_MS at most."""
 BEHIND_MAX_MS: Final = 10_000
-"""And so far behind, as what a leader said may have been held up on its way for so long."""
+"""A stamp is at most so far behind true time: a leader's message may be late by that much."""
 
 
 class RightStamps(Invariant):

@@ -1,4 +1,4 @@
-"""S52's other side: a queue's minimum moves by trims alone, and never past a hold that lasts.
+"""Only trims move a queue's minimum, and never past a hold that lasts (S52).
 
 A model of its own, compared with what apply answers, the first time any member applies an entry.
 `world/liveness.py` checks what members hold of it in the end.
@@ -35,7 +35,7 @@ class TrimsAndHolds(Invariant):
         """By owner: from which offset on, until which stamp."""
 
     def asked(self, owner: str, queue: QueueKey, until_ms: int, seconds: float) -> None:
-        """Note that somebody was given a hold of so many seconds, from now on."""
+        """Note that an owner got a hold of so many seconds, from now on."""
         self._true_ends[queue, owner, until_ms] = self._stamps.true_ms() + int(1_000 * seconds)
 
     def on_apply(
@@ -77,7 +77,7 @@ class TrimsAndHolds(Invariant):
             self._check_true_time(queue, due[1])
 
     def _check_true_time(self, queue: QueueKey, minimum: int) -> None:
-        """Let no trim pass a hold before its time, give or take what stamps may be off."""
+        """Check that no trim passes a hold that lasts, but for the error of stamps."""
         for owner, (offset, until_ms) in self._holds.get(queue, {}).items():
             left_ms = self._true_ends.get((queue, owner, until_ms), 0) - self._stamps.true_ms()
             if offset < minimum and left_ms > BEHIND_MAX_MS + AHEAD_MAX_MS:
