@@ -6,6 +6,7 @@ error of a tool is a failure of the harness, after everything was undone.
 
 import asyncio
 import itertools
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -21,7 +22,7 @@ from jepsen_tests.run.schedule import Phase, Schedule
 
 WATCH_SECONDS: Final = 0.1
 TURNS: Final = 20
-"""Of watching, between two looks whom others have started again: an engine is asked for it."""
+"""After so many looks the nemesis asks, for example an engine, which members it restarted."""
 
 
 class Nemesis:
@@ -35,22 +36,22 @@ class Nemesis:
         self._admin = admin
         self._random = random
         self.skipped: dict[str, str] = {}
-        """Why a fault was not done, the last time."""
+        """By fault, why it was not done the last time."""
         self.now: tuple[str, ...] = ()
-        """What is in force."""
+        """The faults in force."""
         self._hurt: set[str] = set()
         """See `Scene.hurt`."""
         self._noted: list[str] = []
-        """What the faults of this phase did beside what they are there for."""
+        """What the faults of this phase did besides their main act."""
         self._late = Undoing()
-        """Of the late faults."""
+        """How to undo the late faults."""
         self._away: set[str] = set()
-        """Who was found to have ended, and has not been seen to run since."""
+        """Members that were found dead and have not run since."""
         self._told: set[str] = set()
-        """The same of those whose death is written down."""
+        """Such members whose death is in the history."""
 
     async def run(self, schedule: Schedule) -> None:
-        """Carry the schedule out; times count from now. Who ends meanwhile is said at once."""
+        """Carry the schedule out; times count from now. Notes at once which members end."""
         watching = asyncio.ensure_future(self._watch())
         try:
             await self._carry_out(schedule)
@@ -60,9 +61,9 @@ class Nemesis:
             watching.cancel()
 
     async def _watch(self) -> None:
-        """Look who died, again and again: so is known which faults were in force, and which not.
+        """Look again and again which members died, so that the history shows the faults in force.
 
-        Healing starts who is down, and would leave nothing to be seen.
+        Healing starts members that are down, and nobody could see their end any more.
         """
         for turn in itertools.count():
             self._tell_deaths()
@@ -72,14 +73,17 @@ class Nemesis:
 
     def _tell_deaths(self) -> None:
         processes = self._backend.processes
-        for node, ends in processes.died().items() if processes is not None else ():
-            self._told.add(node)
-            for how in ends:
-                self._recorder.nemesis("died", node, Kind.OK, how)
+        if processes is not None:
+            self._told.update(died := processes.died())
+            self._tell(died)
 
     async def _tell_restarts(self) -> None:
         processes = self._backend.processes
-        for node, ends in (await processes.restarted()).items() if processes is not None else ():
+        if processes is not None:
+            self._tell(await processes.restarted())
+
+    def _tell(self, ended: Mapping[str, Sequence[str]]) -> None:
+        for node, ends in ended.items():
             for how in ends:
                 self._recorder.nemesis("died", node, Kind.OK, how)
 
@@ -128,7 +132,7 @@ class Nemesis:
             if scene.undo.pushed == before or isinstance(error, NoEffect):
                 self._skip(fault.name, str(error))
                 return False
-            # Something was done; if nobody says to whom, it may have hit everybody.
+            # Something was done. If nothing says to whom, it may have hit every member.
             targets = error.targets if isinstance(error, Skipped) else ""
             broken_off = f"{BROKEN_OFF}{error}"
         self._recorder.nemesis(fault.name, targets, Kind.OK, broken_off)
@@ -139,7 +143,7 @@ class Nemesis:
         self._recorder.nemesis(name, "", Kind.INFO, f"{SKIPPED}{why}")
 
     async def heal(self) -> None:
-        """Undo the late faults, and bring back who ended by itself."""
+        """Undo the late faults, and start members that ended by themselves."""
         self._tell_deaths()
         await self._late.aclose()
         await self.revive()
@@ -147,10 +151,10 @@ class Nemesis:
         self._recorder.nemesis(HEAL, "", Kind.OK)
 
     async def revive(self) -> None:
-        """Bring back who ended by itself (a failed disk, damage that was found later); say so.
+        """Start members that ended by themselves (a failed disk, damage found late); note that.
 
-        Also of those that others brought back. Who cannot be repaired stays away, and is said to
-        have died once.
+        Notes also restarts by others. A member that cannot be repaired stays down; the history
+        says once that it died.
         """
         processes = self._backend.processes
         if processes is None:

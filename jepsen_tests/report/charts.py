@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jepsen_tests.checkers.shared.view import seconds
 from jepsen_tests.history.events import NEVER, History, Kind, Op
 from jepsen_tests.history.faults import faults_in_force
 
@@ -24,10 +25,6 @@ FAULT_COLOUR: Final = "#00000018"
 POINTS_MAX: Final = 4_000
 """So many operations of each outcome are drawn. Of more, every n-th is drawn."""
 WIDTH_INCHES: Final = 11.0
-
-
-def _seconds(t: int) -> float:
-    return t / 1e9
 
 
 def _thinned(ops: Sequence[Op]) -> Sequence[Op]:
@@ -44,12 +41,12 @@ def _by_outcome(history: History) -> dict[Kind, list[Op]]:
 
 def _shade(axes: Axes, history: History) -> None:
     for fault in faults_in_force(history):
-        axes.axvspan(_seconds(fault.start), _seconds(fault.end), color=FAULT_COLOUR, lw=0)
+        axes.axvspan(seconds(fault.start), seconds(fault.end), color=FAULT_COLOUR, lw=0)
         axes.annotate(
-            fault.name, (_seconds(fault.start), 1.0), xycoords=("data", "axes fraction"),
+            fault.name, (seconds(fault.start), 1.0), xycoords=("data", "axes fraction"),
             fontsize=5, rotation=90, va="top", color="#555",
         )  # fmt: skip
-    axes.set_xlim(0, max(1.0, _seconds(history.ended)))
+    axes.set_xlim(0, max(1.0, seconds(history.ended)))
 
 
 def _svg(figure: Figure) -> str:
@@ -69,8 +66,8 @@ def timeline(history: History) -> str:
         some = _thinned(ops)
         ends = [min(op.ended, history.ended) for op in some]
         axes.hlines(
-            [op.p for op in some], [_seconds(op.began) for op in some],
-            [_seconds(end) for end in ends], colors=COLOURS[kind], lw=2, label=f"{kind} {len(ops)}",
+            [op.p for op in some], [seconds(op.began) for op in some],
+            [seconds(end) for end in ends], colors=COLOURS[kind], lw=2, label=f"{kind} {len(ops)}",
         )  # fmt: skip
     axes.set(xlabel="seconds", ylabel="process")
     axes.legend(loc="lower right", fontsize=7)
@@ -85,7 +82,7 @@ def latency(history: History) -> str:
         some = _thinned([op for op in ops if op.f in ("send", "resend") and op.ended < NEVER])
         if some:
             took = [max(0.01, (op.ended - op.began) / 1e6) for op in some]
-            begun = [_seconds(op.began) for op in some]
+            begun = [seconds(op.began) for op in some]
             axes.scatter(begun, took, s=3, color=COLOURS[kind], label=str(kind))
     axes.set(yscale="log", xlabel="seconds", ylabel="latency of sends, ms")
     return _svg(figure)
@@ -96,11 +93,11 @@ def throughput(history: History) -> str:
     figure, axes = plt.subplots(figsize=(WIDTH_INCHES, 3))
     _shade(axes, history)
     counts: defaultdict[str, list[int]] = defaultdict(
-        lambda: [0] * (int(_seconds(history.ended)) + 1)
+        lambda: [0] * (int(seconds(history.ended)) + 1)
     )
     for op in history.ops:
         if op.is_ok:
-            counts[op.f][int(_seconds(op.ended))] += 1
+            counts[op.f][int(seconds(op.ended))] += 1
     for f, each in sorted(counts.items(), key=lambda pair: -sum(pair[1]))[:6]:
         axes.plot(each, lw=1, label=f)
     axes.set(xlabel="seconds", ylabel="ok a second")

@@ -131,7 +131,7 @@ async def execute(plan: RunPlan, backend: Backend, watch: Watch, stop: StopReque
     with HistoryWriter(path, _header(plan, backend)) as writer:
         recorder = watch.recorder = Recorder(writer)
         try:
-            if not await stop.unless_asked(_work(plan, backend, recorder, watch)):
+            if not await stop.unless_asked(_phases(plan, backend, recorder, watch)):
                 recorder.nemesis(INTERRUPTED, stop.signal, Kind.OK)
         except DledgerError as error:
             raise HarnessFailure(f"{watch.phase}: {error}") from error
@@ -143,24 +143,17 @@ async def execute(plan: RunPlan, backend: Backend, watch: Watch, stop: StopReque
     return path
 
 
-async def _work(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
-    await backend.start()
-    await _phases(plan, backend, recorder, watch)
-
-
 async def _stop(backend: Backend, stop: StopRequest) -> None:
     """End the cluster in order, or at once if a second signal asked for it."""
-    is_stopped = False
-    try:
+    async with contextlib.AsyncExitStack() as ending:
+        ending.push_async_callback(backend.abort)
         if not stop.at_once:
             await backend.stop()
-            is_stopped = True
-    finally:
-        if not is_stopped:
-            await backend.abort()
+            ending.pop_all()
 
 
 async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
+    await backend.start()
     random = Random(plan.seed + 1)
     stage = Stage(backend, recorder, random, plan.concurrency)
     places = [

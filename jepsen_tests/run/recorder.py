@@ -46,19 +46,13 @@ class Recorder:
 
     def nemesis(self, fault: str, targets: str, kind: Kind, error: str = "") -> None:
         """Note what was done to the cluster."""
-        self._writer.append(
-            Row(i=0, t=self.now(), p=NEMESIS, type=kind, f=fault, k=targets, err=error)
-        )
+        self._append(NEMESIS, kind, fault, targets, err=error)
 
     def stood_still(self, still: Standstill) -> None:
         """Note that a member applied nothing while others did, and what was compared."""
         compared = {"applied": still.applied, "others": still.others}
-        self._writer.append(
-            Row(
-                i=0, t=self.now(), p=NEMESIS, type=Kind.OK, f=STOOD_STILL, k=still.node,
-                v=compared, err=f"{still.ns / 1e9:.3f} s",
-            )
-        )  # fmt: skip
+        lasted = f"{still.ns / 1e9:.3f} s"
+        self._append(NEMESIS, Kind.OK, STOOD_STILL, still.node, compared, err=lasted)
 
     def phase(self, name: str) -> None:
         """Note that a phase begins."""
@@ -76,16 +70,15 @@ class Recorder:
         before: int = -1,
     ) -> None:
         """Note that a process begins an operation."""
-        row = Row(
-            i=0, t=self.now(), p=p, type=Kind.INVOKE, f=f, k=k, v=v, key=key, node=node,
-            before=before,
-        )  # fmt: skip
-        self._writer.append(row)
+        self._append(p, Kind.INVOKE, f, k, v, key=key, node=node, before=before)
 
     def end(self, p: int, kind: Kind, f: str, k: str = "", v: Any = None, err: str = "") -> None:
         """Note how an operation ended."""
         self.counts[f, kind] += 1
-        self._writer.append(Row(i=0, t=self.now(), p=p, type=kind, f=f, k=k, v=v, err=err))
+        self._append(p, kind, f, k, v, err=err)
+
+    def _append(self, p: int, kind: Kind, f: str, k: str, v: Any = None, **more: Any) -> None:
+        self._writer.append(Row(0, self.now(), p, kind, f, k, v, **more))
 
 
 def describe(error: BaseException) -> tuple[bool, str]:

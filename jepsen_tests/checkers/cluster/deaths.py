@@ -90,7 +90,9 @@ class _Member:
         """Rows of faults that explain no further death."""
         self._examined = [fault.start for fault in hits if fault.name == EXAMINE]
         self._whole_at = [
-            fault.done for fault in hits if fault.name == EXAMINE and _left_none(fault)
+            fault.done
+            for fault in hits
+            if fault.name == EXAMINE and _EXAMINED.search(fault.targets)
         ]
         """When an examination removed the damage before it."""
         self._found_at = -1
@@ -160,11 +162,6 @@ class _Member:
 def _hit(fault: FaultInForce, node: str, view: View) -> bool:
     forgetful = _FORGETFUL.search(fault.targets)
     return node == forgetful[1] if forgetful else fault.hits(node, view.header.nodes)
-
-
-def _left_none(fault: FaultInForce) -> bool:
-    """Say whether an examination was finished: the folder is sound, or was repaired."""
-    return _EXAMINED.search(fault.targets) is not None
 
 
 def _ends(fault: FaultInForce, node: str) -> bool:
