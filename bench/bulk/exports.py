@@ -124,7 +124,6 @@ async def measure(effort: Effort) -> list[Figure]:
 
 
 async def _export(here: Running, topic: str, folder: Path) -> int:
-    """Run the command; return its exit code."""
     async with _process(*_export_command(here, topic, folder)) as process:
         await process.communicate()
         return process.returncode or 0
@@ -165,7 +164,7 @@ def _plan_seconds(here: Running) -> float:
 
 
 async def _task_memory(here: Running, folder: Path, code: str, topic: str) -> float:
-    """Return MiB."""
+    """Return the MiB that one task takes."""
     work = tempfile.mkdtemp(prefix="memory-", dir=folder)
     command = (sys.executable, "-c", code, here.cluster.name_server, work, topic)
     async with _process(*command) as process:

@@ -126,7 +126,6 @@ class _Jobs:
         self._folder = folder
 
     def in_turn(self, number: int) -> list[tuple[str, Callable[[], None]]]:
-        """Return the jobs of a round."""
         new = Path(tempfile.mkdtemp(prefix=f"round-{number}-", dir=self._folder))
         return [
             ("arrow", lambda: self._drain(self._frame("dledger"))),
@@ -166,18 +165,14 @@ class _Jobs:
                     lambda: time.time_ns() // 1_000_000,
                 )
             except _Written as written:
-                rows = written.rows
+                (rows,) = written.args
             else:
                 rows = sum(each.rows for each in outcome.manifest.added) if outcome.manifest else 0
         assert rows == self._stored, f"{rows} of {self._stored} rows"
 
 
 class _Written(Exception):
-    """Ends an export after the bare writer: nothing is published."""
-
-    def __init__(self, rows: int) -> None:
-        super().__init__(f"{rows} rows")
-        self.rows = rows
+    """Ends an export after the bare writer wrote so many rows: nothing is published."""
 
 
 class _Bare:

@@ -9,7 +9,6 @@ from bench.setup.cluster import Running, cpu_seconds, running
 from bench.setup.floors import three_writers
 from bench.setup.native import BODY_SIZE, Window, plain_records, pour_for, rich_records
 from bench.setup.peer import prototype_rates
-from dledger_proto.batch.codec import Record
 
 WINDOWS = {64: Window(64), 1000: Window(8)}
 """Batches in flight, the same as the prototype's."""
@@ -34,20 +33,16 @@ async def _ours(effort: Effort, rounds: Rounds) -> None:
     async with running(effort.folder) as here:
         topic = await here.create_topic("append", queues=4)
         await pour_for(here, topic, plain_records(64), WINDOWS[64], WARM_SECONDS)
-        for size in WINDOWS:
+        for size, window in WINDOWS.items():
             before = _processor_time(here)
-            rate = await _rate(here, topic, effort, plain_records(size), size)
+            poured = await pour_for(here, topic, plain_records(size), window, effort.seconds)
+            rate = poured.rate
             used = _processor_time(here) - before
             rounds.add(f"plain {size}", rate)
             rounds.add(f"cost {size}", used / (rate * effort.seconds * BODY_SIZE / 1e6) * 1000)
             rich = rich_records(RICH_BATCHES * size)
-            rounds.add(f"rich {size}", await _rate(here, topic, effort, rich, size))
-
-
-async def _rate(
-    here: Running, topic: bytes, effort: Effort, records: list[Record], size: int
-) -> float:
-    return (await pour_for(here, topic, records, WINDOWS[size], effort.seconds, size)).rate
+            poured = await pour_for(here, topic, rich, window, effort.seconds, size)
+            rounds.add(f"rich {size}", poured.rate)
 
 
 def _processor_time(here: Running) -> float:
