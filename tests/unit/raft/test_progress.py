@@ -170,3 +170,15 @@ def test_an_acknowledgement_from_before_a_mismatch_ends_no_probe() -> None:
     assert progress.pace.name == "PROBE"
     progress.matched(progress.sent(None, 0), 4)
     assert progress.pace is Pace.REPLICATE
+
+
+def test_a_clock_counts_as_read_in_time_only_for_the_request_that_was_timed() -> None:
+    progress = replicating()
+    progress.ask_clock(10.0, 1.0)
+    timed = progress.sent(None, 0)
+    progress.ask_clock(10.5, 1.0)  # the timed request may still be answered in time
+    assert not progress.clock_read_within(timed - 1, 10.6, 1.0)
+    assert progress.clock_read_within(timed, 10.6, 1.0)
+    assert not progress.clock_read_within(timed, 10.7, 1.0), "one answer for one timed request"
+    progress.ask_clock(20.0, 1.0)
+    assert not progress.clock_read_within(progress.sent(None, 0), 21.5, 1.0)
