@@ -1,6 +1,6 @@
 """Batches that cannot be decoded though their checksum holds: when they are left out.
 
-Owns: the one rule, and the sentences about it. Not: noticing and recording such batches: consumers
+Owns: the value, and the sentences about it. Not: noticing and recording such batches: consumers
 (`_core/consumer/buffer.py`), bulk reads (`reading/`), exports (`export/task.py`) do.
 
 The batch is as its producer sent it. So all copies are alike, and no retry helps. A reader refuses
@@ -12,19 +12,12 @@ no option leaves it out (I15). A missing package is no reason either: the next r
 from dataclasses import dataclass
 from typing import Final
 
-from dledger_proto.errors import Code, DledgerError
-
 CONSUMER_REMEDY: Final = (
     "continue behind them with seek, or leave such batches out with "
     "ConsumerConfig(fail_on_unreadable=False)"
 )
 SPARK_REMEDY: Final = "set failOnUnreadable=false to leave them out; the log then names them"
 EXPORT_REMEDY: Final = "to export the rest and record the gap, use --accept-unreadable"
-
-
-def may_pass_over(error: DledgerError, *, fail_on_unreadable: bool) -> bool:
-    """Return whether a batch with this error is left out, so that reading continues behind it."""
-    return not fail_on_unreadable and error.code is Code.UNREADABLE_BATCH
 
 
 @dataclass(frozen=True, slots=True)

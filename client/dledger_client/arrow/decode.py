@@ -19,7 +19,7 @@ import pyarrow as pa
 from dledger_client.arrow.columns import Int64s, Joined, Run, back_to_back
 from dledger_client.arrow.properties import Properties
 from dledger_client.arrow.schema import schema_of
-from dledger_client.unreadable import Unreadable, may_pass_over
+from dledger_client.unreadable import Unreadable
 from dledger_proto.batch.codec import BatchView, check_envelope
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import BATCH_SIZE_MAX, MIB
@@ -175,7 +175,7 @@ class Decoder:
         what = Unreadable(
             source.group, source.topic, source.queue, run.base_offset, end, error.detail
         )
-        if self._tell is None or not may_pass_over(error, fail_on_unreadable=False):
+        if self._tell is None:
             raise DledgerError(error.code, what.describe()) from error
         self._tell(what)
         self.next_offset = end

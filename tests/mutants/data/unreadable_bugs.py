@@ -58,7 +58,7 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
                 "self._tell(what)",
                 "self._tell and self._tell(what)",
             ),
-            Edit(f"{DECODER}._pass_over", "if self._tell is None or not may", "if not may"),
+            Edit(f"{DECODER}._pass_over", "if self._tell is None", "if False"),
         ],
         [f"{SCRIPTS}.test_columns_pass_over_it_only_when_asked_and_tell"],
     ),
@@ -114,12 +114,7 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
                 f"{FETCHED}._next_run",
                 "None if self._fail_on_unreadable else run.view.problem",
                 "run.view.problem",
-            ),
-            Edit(
-                f"{FETCHED}._next_run",
-                "fail_on_unreadable=self._fail_on_unreadable",
-                "fail_on_unreadable=False",
-            ),
+            )
         ],
         [f"{SCRIPTS}.test_a_consumer_hands_out_what_it_was_not_asked_to_pass_over"],
     ),

@@ -8,7 +8,8 @@ from collections import deque
 
 from dledger_client._core.consumer.state import Place, QueueRead
 from dledger_client.records import RecordBatch
-from dledger_client.unreadable import Unreadable, may_pass_over
+from dledger_client.unreadable import Unreadable
+from dledger_proto.errors import Code
 
 
 class FetchBuffer:
@@ -67,7 +68,7 @@ class FetchBuffer:
                     break
                 room -= run.memory
                 if run.count > left:
-                    run, read.buffer.first = run.split(left)
+                    run, read.buffer.runs[0] = run.split(left)
                 else:
                     self.buffered_bytes -= read.buffer.drop_first()
                 taken.append(run)
@@ -82,11 +83,9 @@ class FetchBuffer:
     def _next_run(self, read: QueueRead) -> RecordBatch | None:
         """Return the next run of a queue; leave out runs that cannot be decoded, if that may be."""
         while read.buffer:
-            run = read.buffer.first
+            run = read.buffer.runs[0]
             problem = None if self._fail_on_unreadable else run.view.problem
-            if problem is None or not may_pass_over(
-                problem, fail_on_unreadable=self._fail_on_unreadable
-            ):
+            if problem is None or problem.code is not Code.UNREADABLE_BATCH:
                 return run
             self._passed_over.append(run.place_of(problem))
             self.buffered_bytes -= read.buffer.drop_first()

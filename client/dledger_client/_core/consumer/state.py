@@ -30,46 +30,32 @@ class RunBuffer:
     is dropped. To that come compressed bodies, at the size that they will have.
     """
 
-    __slots__ = ("_runs",)
+    __slots__ = ("runs",)
 
     def __init__(self) -> None:
-        self._runs: deque[RecordBatch] = deque()
+        self.runs: deque[RecordBatch] = deque()
+        """The oldest first. Only a part of the first one may replace it, for that keeps as much."""
 
     def __len__(self) -> int:
-        return len(self._runs)
-
-    @property
-    def first(self) -> RecordBatch:
-        """The oldest run. What replaces it is a part of it, and keeps as much."""
-        return self._runs[0]
-
-    @first.setter
-    def first(self, run: RecordBatch) -> None:
-        self._runs[0] = run
+        return len(self.runs)
 
     def append(self, run: RecordBatch) -> int:
         """Add the newest run; return how many bytes more are kept now."""
-        frame_bytes = 0 if self._runs and _share_frame(self._runs[-1], run) else _frame_bytes(run)
-        self._runs.append(run)
-        return frame_bytes + _unpacked_bytes(run)
+        kept = _kept_beside(self.runs[-1] if self.runs else None, run)
+        self.runs.append(run)
+        return kept
 
     def drop_first(self) -> int:
         """Drop the oldest run; return how many bytes fewer are kept now."""
-        run = self._runs.popleft()
-        frame_bytes = 0 if self._runs and _share_frame(run, self._runs[0]) else _frame_bytes(run)
-        return frame_bytes + _unpacked_bytes(run)
+        run = self.runs.popleft()
+        return _kept_beside(self.runs[0] if self.runs else None, run)
 
 
-def _share_frame(one: RecordBatch, other: RecordBatch) -> bool:
-    return one.view.buffer.obj is other.view.buffer.obj
-
-
-def _frame_bytes(run: RecordBatch) -> int:
-    return kept_bytes((run.view.buffer,))
-
-
-def _unpacked_bytes(run: RecordBatch) -> int:
-    return run.memory - run.view.header.size
+def _kept_beside(neighbour: RecordBatch | None, run: RecordBatch) -> int:
+    """Return how many bytes a run keeps that its neighbour, perhaps of one frame, does not."""
+    shares = neighbour is not None and neighbour.view.buffer.obj is run.view.buffer.obj
+    frame_bytes = 0 if shares else kept_bytes((run.view.buffer,))
+    return frame_bytes + run.memory - run.view.header.size
 
 
 @dataclass(slots=True, eq=False, repr=False)
