@@ -7,9 +7,9 @@ The asyncio file is parsed to an AST, which says *where* something has to change
 edited in those places, so that comments and layout stay. Changed are:
 
 - `async def`, `async with`, `async for`, `await`: lose their first word, `await` altogether;
-- names, attributes and words in docstrings: by the table `NAMES`;
-- blocks marked `if ASYNC:` do not exist: what differs lies in `_shell/runner.py` and
-  `_shell/futures.py`.
+- names, attributes and words in docstrings: by the table `NAMES`.
+
+All other differences are in `_shell/runner.py` and `_shell/futures.py`.
 
 The twin of a file in `WRAPPED` has the same methods and docstrings, but not their code: each
 method runs that of the asyncio class on the background loop.
@@ -62,9 +62,6 @@ SENTENCES = {
     "Cancelling the wait does not take the message back.": (
         "Interrupting the wait does not take the message back."
     ),
-    " `producer.py` is generated from this file by `client/generate_sync.py`.": "",
-    " `consumer.py` is generated from this file by `client/generate_sync.py`.": "",
-    " `admin.py` is generated from this file by `client/generate_sync.py`.": "",
 }
 HEADER = "# Generated from {source} by client/generate_sync.py. Change that file, not this one.\n"
 
@@ -126,6 +123,9 @@ def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
 
 def translate_words(text: str) -> str:
     """Translate a docstring: sentences, then the names, then the keywords of examples."""
+    text = re.sub(
+        r" `\w+\.py` is generated from this file by `client/generate_sync\.py`\.", "", text
+    )
     for before, after in SENTENCES.items():
         text = re.sub(re.escape(before).replace(r"\ ", r"\s+"), after, text)
     text = re.sub(r"\basync (with|for|def)\b", r"\1", text)

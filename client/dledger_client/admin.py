@@ -28,9 +28,9 @@ class Admin:
         admin.create_topic("orders", queues_per_group=4)
     ```
 
-    `bootstrap` names name servers or members, "host:port", several with commas or as a list. Calls
-    are repeated until `ConnectionConfig.call_timeout_ms` is over, where doing them twice is doing
-    them once; else an unknown outcome is raised as UnknownOutcome.
+    `bootstrap` names name servers or members, "host:port", several with commas or as a list. A
+    call is repeated within `ConnectionConfig.call_timeout_ms`. After an unknown outcome it is
+    repeated only if a second call changes nothing more; else it raises UnknownOutcome.
     """
 
     def __init__(

@@ -43,12 +43,12 @@ only where the same call may succeed later and a repeat does no harm:
 
 After `UnknownOutcome` of a send it is false: a new `send` is a new message, and may store it twice.
 The producer itself has repeated the send, with the same sequence, as long as its budget allowed;
-such repeats are stored once, so first give sends a longer `timeout_ms`. What stays unknown: look
-for it (`Admin.lookup_key`, once the cluster answers again), or send it again where consumers can
-tell a copy. Of other calls it is true where doing them twice is doing them once: to create a topic,
-to commit offsets without `reset`, to trim, to hold. It is false for those that would undo what
-others did meanwhile: to change or delete a topic, to reset offsets, to release a hold, to transfer
-the leadership, to lift a quarantine.
+such repeats are stored once, so first give sends a longer `timeout_ms`. Look for a message that
+stays unknown (`Admin.lookup_key`, once the cluster answers again), or send it again where consumers
+can tell a copy. Of other calls `retriable` is true where a second call changes nothing more: to
+create a topic, to commit offsets without `reset`, to trim, to hold. It is false where a repeat
+could undo what others did meanwhile: to change or delete a topic, to reset offsets, to release a
+hold, to transfer the leadership, to lift a quarantine.
 """
 
 from typing import Self

@@ -30,7 +30,7 @@ class MemberChoice:
         return self._ready.get(address, False)
 
     def is_reachable(self, address: str) -> bool:
-        """Return False if the last that is known is that no connection stands."""
+        """Return False if the connection was broken when it was last heard of."""
         return self._ready.get(address, True)
 
     def failed(self, address: str, now: float) -> None:

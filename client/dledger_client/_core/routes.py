@@ -7,8 +7,8 @@ Owns: what is believed and when a newer answer replaces it (D14):
   topic's layout: a member answers for its own group alone, and a name server that was just
   started knows nothing yet; neither is evidence that a topic is gone;
 - an ordering key maps over all queues that take messages, whether its groups are known or not;
-- inside the members' network everybody is reached as its peers reach it, though hints name the
-  published addresses.
+- inside the members' network a client uses the addresses of the peers, although hints name the
+  published ones.
 Not: fetching (`_shell/cluster.py`), choosing a queue (`selectors.py`, `_core/producer/core.py`).
 """
 
@@ -47,7 +47,7 @@ class GroupRoute:
 
     @property
     def has_leader(self) -> bool:
-        """True: somebody is known to lead."""
+        """True: the group is known to have a leader."""
         return bool(self.leader_address)
 
     def addresses(self) -> list[str]:

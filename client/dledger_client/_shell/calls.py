@@ -43,7 +43,7 @@ DESCRIBE_TOPIC: Final = Method("Admin", pb.DescribeTopicRequest, pb.TopicReply, 
 LIST_TOPICS: Final = Method("Admin", pb.ListTopicsRequest, pb.ListTopicsReply, write=False)
 TRIM: Final = Method("Admin", pb.TrimRequest, pb.TrimReply, write=True)
 HOLD: Final = Method("Admin", pb.HoldRequest, pb.HoldReply, write=True)
-# Of a hold a late copy keeps too much for a while; of a release it would end a hold taken since.
+# A late copy of a hold keeps too much for a while. One of a release would end a newer hold.
 RELEASE_HOLD: Final = Method("Admin", pb.HoldRequest, pb.HoldReply, write=True, repeatable=False)
 LIST_HOLDS: Final = Method("Admin", pb.ListHoldsRequest, pb.ListHoldsReply, write=False)
 HOLD_ALL: Final = Method("Admin", pb.HoldAllRequest, pb.HoldAllReply, write=True)

@@ -253,7 +253,7 @@ class Cluster:
         """As `call`; return the reply, and why an earlier try may have been carried out, too.
 
         After a definite, retriable refusal the call is tried elsewhere. After an unknown outcome it
-        is tried again only if doing it twice is doing it once; else the error is raised at once.
+        is tried again only if a second call changes nothing more; else the error is raised at once.
         Once one try is unknown, so is the whole call, until a try succeeds: a later try may be
         refused because of what an earlier one has done.
         """

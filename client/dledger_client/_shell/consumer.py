@@ -34,7 +34,7 @@ from dledger_proto.v1 import broker_pb2 as pb
 SILENCE_WAITS = 3
 """Waits of a member without even an empty frame after which its stream is given up."""
 SILENCE_GRACE = 1.0
-"""Seconds more."""
+"""Seconds that are added to that time."""
 
 Start = StartAt | int
 _LOG = logging.getLogger("dledger_client")

@@ -152,7 +152,7 @@ class Driver(Generic[Action]):
         task.add_done_callback(self._tasks.discard)
 
     def stop(self) -> None:
-        """Set no timer any more."""
+        """Stop the timer, for good."""
         self.is_stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -3,12 +3,9 @@
 Owns: how an awaitable is run. `AsyncRunner` awaits it. `SyncRunner` runs it on a background event
 loop that all synchronous clients of the process share, and blocks the caller.
 
-Why the blocking classes run on a loop and not on gRPC's blocking API: measured with a member in
-another process that stores nothing (`tests/programs/client_cost.py`, 1 KiB, two busy cores), a lone
-send takes 0.40 ms on the loop and 0.28 ms on a bare blocking stream, which hands over between
-threads once less. But each message in flight costs a blocking stream 160 us of CPU. It costs the
-loop 22 us as a batch of its own, and 5 us with default batching, for the loop puts all waiting
-messages into one frame. And there is one code path, and one order of messages from many threads.
+The blocking classes run on a loop and not on gRPC's blocking API: a message then costs less CPU,
+and there is one code path, and one order of messages from many threads (D12). The program
+`tests/programs/client_cost.py` measures both.
 """
 
 import asyncio
@@ -145,6 +142,15 @@ _background = _BackgroundLoop()
 os.register_at_fork(after_in_child=_background.forget)
 
 
+def check_may_wait() -> None:
+    """Raise RuntimeError on the background loop's thread: a wait there would never end."""
+    if _background.is_here():
+        raise RuntimeError(
+            "a callback of this client must not call its blocking methods: it runs on the thread"
+            " that they wait for; use send_async, or another thread"
+        )
+
+
 class SyncRunner:
     """Runs coroutines on the background loop; any number of threads may call it."""
 
@@ -169,9 +175,7 @@ class SyncRunner:
         _background.producers.add(engine)
         watch(producer, engine, at_exit=False)
 
-    def check_may_wait(self) -> None:
-        """Raise RuntimeError on the loop's own thread: the wait would never end."""
-        check_may_wait()
+    check_may_wait = staticmethod(check_may_wait)
 
     def make_room(self, engine: "ProducerEngine", size: int, timeout: float) -> None:
         """Wait until a producer's buffer has room; BufferFull after `timeout` seconds."""
@@ -184,12 +188,3 @@ class SyncRunner:
             if _background.is_here():
                 raise engine.full(size)
             self.run(engine.wait_for_room(size, timeout))
-
-
-def check_may_wait() -> None:
-    """Raise RuntimeError on the background loop's thread: a wait there would never end."""
-    if _background.is_here():
-        raise RuntimeError(
-            "a callback of this client must not call its blocking methods: it runs on the thread"
-            " that they wait for; use send_async, or another thread"
-        )

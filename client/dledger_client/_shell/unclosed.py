@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("dledger_client")
 _closing: set["asyncio.Task[None]"] = set()
-"""A loop holds its tasks weakly."""
+"""Keeps the tasks alive: an event loop holds its tasks weakly."""
 
 
 def watch(producer: object, engine: "ProducerEngine", *, at_exit: bool) -> None:

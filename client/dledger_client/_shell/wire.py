@@ -23,7 +23,7 @@ from dledger_proto.rpc.status import from_rpc_error
 
 GROUP_KEY: Final = "dledger-group"
 CLOSE_TIMEOUT: Final = 0.05
-"""Seconds that closed channels have to say so."""
+"""Seconds to wait until closed channels report that they are closed."""
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
@@ -48,7 +48,7 @@ class Method(Generic[Request, Reply]):
         self.reply = reply
         self.is_write = write
         self.is_repeatable = repeatable
-        """Doing it twice is doing it once, so that an unknown outcome may be repeated."""
+        """A second call changes nothing more, so a call of unknown outcome may be repeated."""
 
 
 def group_metadata(group: str) -> Metadata | None:

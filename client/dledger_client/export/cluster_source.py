@@ -41,7 +41,7 @@ from dledger_client.unreadable import Unreadable
 from dledger_proto.limits import LOOKS_PER_CALL_MAX, QUEUES_PER_CALL_MAX, TIME_MS_MAX
 
 HOLD_MS: Final = 600_000
-"""How long the log is kept for an export that says nothing."""
+"""How long a hold lasts that the export does not renew."""
 DAY_MAX: Final = TIME_MS_MAX // MS_PER_DAY
 """The last day that a store time may have, in days since 1970."""
 DOUBLINGS: Final = 15
@@ -66,8 +66,8 @@ class ClusterSource:
     ) -> None:
         """`root` is the export's folder; names of holds lie in it (`holder.py`).
 
-        Who is no exporter has a name of its own: that of an exporter that died would be let go of
-        with the plan that it left open.
+        Without `is_exporter` the name is drawn. With the name of an exporter that died, this source
+        would release what the plan that the exporter left open needs.
         """
         self._bootstrap = tuple(parse_addresses(bootstrap))
         self._config = config or ConnectionConfig()
@@ -76,7 +76,7 @@ class ClusterSource:
         self._is_exporter = is_exporter
         self._holder: Holder | None = None
         self._planner = Planner(self._bootstrap, self._config)
-        # A plan takes as long as it takes, and --watch may look but once an hour.
+        # A run may take longer than its hold lasts, and --watch may look only once an hour.
         self._keeper = Keeper(self._planner.renew, HOLD_MS)
         self._ranges: ClusterRanges | None = None
         self._plan: ReadPlan | None = None
@@ -104,7 +104,7 @@ class ClusterSource:
             number = history.last_number(self._storage) + 1
             return history.open_plan(self._storage, number) is not None
         except (ExportError, OSError):
-            return True  # who cannot tell lets nothing go
+            return True  # the hold stays where nobody can tell
 
     def freeze(self, request: FreezeRequest) -> FrozenLog:
         """Return what is committed, and hold it; ClientError when nobody can say."""
@@ -114,12 +114,12 @@ class ClusterSource:
         asked = (request.since_ms, request.until_ms, request.older_than_ms)
         times = sorted({each for each in asked if each is not None})
         before = self._states(topic, times)
-        # What is held must be there: what is trimmed already is the export's own error to tell.
+        # Hold only what is there. The export itself tells of records that are trimmed already.
         held = {
             queue: min(max(_begin(request, state, state), state.minimum), state.maximum)
             for queue, state in before.items()
         }
-        # A queue that has come since is the next run's.
+        # Queues that appear after this look are left to the next run.
         plan = self._keeper.keep(
             lambda: self._planner.freeze(
                 [topic], Edge(offsets={topic: held}), Edge(), hold=hold,
@@ -128,7 +128,7 @@ class ClusterSource:
         )  # fmt: skip
         self._plan = plan
         now = {each.state.queue: each.state for each in plan.queues}
-        # By what is there now: it may have been trimmed in between.
+        # By the bounds as of now: a trim may have come in between.
         begins = {queue: _begin(request, before[queue], state) for queue, state in now.items()}
         ends = {
             queue: state.maximum
@@ -211,8 +211,8 @@ class ClusterSource:
 def guesses(today: int) -> list[int]:
     """Return days to look at first. Pure.
 
-    The closer to `today` the denser, which is all that our own clock decides: days are the store
-    times' own, so the first and the last day there can be are looked at, too.
+    They are denser near `today`. The clock of this process decides nothing else: the members'
+    clocks made the store times, so the first and the last possible day are among the guesses.
     """
     around = [today + sign * (1 << k) for sign in (-1, 1) for k in range(DOUBLINGS)]
     return sorted({0, DAY_MAX, *(min(max(day, 0), DAY_MAX) for day in (today, *around))})

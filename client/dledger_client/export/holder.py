@@ -35,7 +35,7 @@ class Holder:
         self.name = (self._taken(storage) if storage else "") or os.urandom(8).hex()
 
     def close(self) -> None:
-        """Leave the name to the next."""
+        """Free the name for the next exporter."""
         if self._file is not None:
             self._file.close()
 
@@ -48,7 +48,7 @@ class Holder:
                 if not path.exists():
                     storage.put_if_absent(f"{HOLDERS}/{number}", os.urandom(8).hex().encode())
                 name = self._locked(path)
-            except (OSError, ExportError):  # nothing hangs on it but how soon holds end
+            except (OSError, ExportError):  # only how soon holds end depends on it
                 return ""
             if name:
                 return name

@@ -40,7 +40,7 @@ class FreezeRequest:
 
     topic: str
     position: Mapping[int, int]
-    """How far each queue is exported; where another begins, `begin` says."""
+    """How far each queue is exported. `begin` tells where other queues begin."""
     is_first: bool = False
     """Nothing is exported yet."""
     with_days: bool = True

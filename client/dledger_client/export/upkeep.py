@@ -46,8 +46,8 @@ def compact(storage: ExportStorage, engine: Engine, size_max: int, clock: Clock)
         plan = make_compaction(version, size_max)
         if plan is None:
             return Outcome(None)
-        # A plan that is there has to be finished before anything else is: exports would wait for a
-        # file that nobody can read.
+        # An open plan must be finished before anything else. With a damaged input nobody could
+        # finish this one, and all exports would wait.
         for entry in (entry for merge in plan.merges for entry in merge.inputs):
             check_written(storage.path(entry.path), entry)
         if not storage.put_if_absent(plan_name(number), dump(plan)):

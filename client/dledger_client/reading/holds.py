@@ -15,9 +15,8 @@ the rate of jobs and the time of a hold:
 - *Time.* A stream uses the hold that it took for a share of the hold's time. So a stream has at
   most five holds at once, however often it plans.
 
-Rejected: sixteen places and the step in the name. Then each doubling made eight new names, and a
-stream of some batches a second had 64 holds within minutes, on a queue that was young or closely
-trimmed. `holdOwner` gives a job a hold of its own.
+With sixteen places, and the step in the name, a stream on a young queue had 64 holds within
+minutes. `holdOwner` gives a job a hold of its own.
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ from dledger_client.reading.plan import Place, QueueState
 PLACES: Final = 4
 """Places of a queue where a shared hold may begin, at most; and the queue's minimum."""
 SHARES: Final = 4
-"""Of a hold's time: a stream goes on with a hold for one of them."""
+"""A stream reuses a hold for one of so many equal parts of the hold's time."""
 KEPT_MAX: Final = SHARES + 1
 """Holds of one stream on one queue at once: each is renewed until the next is taken, which is a
 share of the time later, and then lasts for its time."""
@@ -55,11 +54,10 @@ class HoldRequest:
     """Shared holds to go on with, where they keep what is read (`KeptHolds`)."""
 
     def on(self, state: QueueState, start: int) -> Hold:
-        """Return the hold of who reads a queue from `start`.
+        """Return the hold for reading a queue from `start`.
 
-        A shared one is named for its offset. So whoever renews it renews it for all and never
-        moves it: as long as it lives the queue is not trimmed behind it, and `minimum`, where a
-        place that is partly trimmed begins, stays as well. Nobody releases it.
+        A shared hold is named for its offset, so a renewal is one for all and never moves it. While
+        it lasts, nothing from its offset on is trimmed. Nobody releases it.
         """
         if self.owner:
             return Hold(self.owner, start, self.ttl_ms)
@@ -83,13 +81,13 @@ class KeptHolds:
         self._taken: dict[Place, tuple[Hold, float]] = {}
 
     def at(self, now: float) -> dict[Place, Hold]:
-        """Return those to go on with: taken less than a share of their time ago."""
+        """Return the holds to reuse: those taken less than a share of their time ago."""
         return {
             place: hold for place, (hold, at) in self._taken.items() if now - at < self._seconds
         }
 
     def note(self, holds: Mapping[Place, Hold], now: float) -> None:
-        """Remember what a plan holds; what it went on with was taken when it was taken first."""
+        """Remember the holds of a plan; a reused hold keeps the time when it was first taken."""
         for place, hold in holds.items():
             known = self._taken.get(place)
             if known is None or known[0] != hold:

@@ -14,9 +14,9 @@ from dledger_client.errors import ClientError
 from dledger_client.reading.planner import ReadPlan
 
 RENEWALS: Final = 3
-"""In the time of a hold."""
+"""Renewals in the time of a hold."""
 TRIES: Final = 20
-"""In the time of a hold, when nobody answers."""
+"""Renewals in the time of a hold, while they fail."""
 
 _LOG: Final = logging.getLogger("dledger_client")
 

@@ -195,7 +195,7 @@ class _LeaveMember(Exception):
 
 
 class _Reading:
-    """One range."""
+    """The reading of one range."""
 
     def __init__(self, reader: RangeReader, wanted: Range, hold: Hold | None) -> None:
         self._reader = reader

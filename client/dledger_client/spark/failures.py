@@ -21,7 +21,7 @@ AGAIN: Final = (
 _OF_PLANS: Final = (Code.OFFSET_OUT_OF_RANGE, Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND)
 """Errors of a plan whose queues were trimmed or deleted since."""
 _OF_WRITES: Final = (Code.UNKNOWN_OUTCOME, Code.OFFSET_BEHIND)
-"""Remedies that are no use to who reads."""
+"""Codes whose remedies do not help a reader."""
 
 
 class DledgerReadError(Exception):

@@ -47,7 +47,7 @@ OF_BATCHES: Final = (
     "path", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown",
 )  # fmt: skip
 TABLE_WITHOUT_OPTIONS: Final = (
-    "endpoints (or path) and topic: missing, no option came with this read. If it is one of a "
+    "endpoints (or path) and topic: missing, no option came with this read. If it reads a "
     "table: Spark gives the OPTIONS of CREATE TABLE to that statement alone, not to a SELECT from "
     "the table. Make a view in its place, CREATE TEMPORARY VIEW name USING dledger OPTIONS (...), "
     "or say the options where the table is read, SELECT ... FROM name WITH (...)"
@@ -192,8 +192,7 @@ def _path(given: Mapping[str, str]) -> str:
     refused = [name for name in OF_MEMBERS if name in given]
     if refused:
         raise invalid(
-            f"path, {', '.join(refused)}: path is read without asking any member; give either path "
-            "or endpoints, and what says how members are asked with endpoints alone"
+            f"path, {', '.join(refused)}: path asks no member; leave out path or the others"
         )
     text = given["path"].strip()
     scheme = _SCHEME.match(text)

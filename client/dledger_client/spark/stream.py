@@ -85,7 +85,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """When holds were last taken or renewed."""
 
     def _freeze(self, planner: Planner, settings: Settings) -> ReadPlan:
-        """Return a plan with its hold, for a while the one of the plan before."""
+        """Return a plan and hold what it reads; for a while by the holds of the plan before."""
         now = self._clock()
         plan = freeze(planner, settings, self._kept.at(now))
         self._kept.note(plan.holds, now)
@@ -149,7 +149,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offsets_of(cluster, {**start["topics"], **ids}, {**begun, **ends})
 
     def _is_too_little(self, states: Sequence[QueueState], begun: Mapping[Place, int]) -> bool:
-        """Say whether a batch is to wait for more: as Spark's Kafka source does, but for no target.
+        """Return whether a batch waits for more records, as in Spark's Kafka source.
 
         The first batch does not wait: nobody knows how long its records have waited already.
         """
@@ -219,7 +219,7 @@ def without_gone(planner: Planner, settings: Settings) -> Settings:
     """
     there = planner.topics_like(".*")
     gone = [topic for topic in settings.topics if topic not in there]
-    if not gone:  # back by now
+    if not gone:  # they are back
         return settings
     sentence = f"the checkpoint names topics that are gone: {', '.join(gone)}"
     if not settings.fail_on_data_loss:
@@ -262,7 +262,7 @@ def by_topic(offsets: Offsets) -> dict[str, dict[int, int]]:
 
 
 def check_form(offsets: Offsets) -> None:
-    """Raise UNSUPPORTED_FORMAT for what no `offsets_of` of this version made: Spark keeps them."""
+    """Raise UNSUPPORTED_FORMAT unless `offsets_of` of this version made an offset."""
     version = offsets.get("v") if isinstance(cast("object", offsets), dict) else None
     if version not in (None, VERSION):
         raise error_of(

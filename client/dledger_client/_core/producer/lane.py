@@ -66,7 +66,7 @@ class Lane:
     must_fence: bool = False
     """Only a new epoch lets this lane go on."""
     is_active: bool = False
-    """In its group's round of lanes with work."""
+    """True: it is in its group's round of lanes with work."""
 
     @property
     def is_idle(self) -> bool:

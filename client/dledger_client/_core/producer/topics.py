@@ -53,7 +53,7 @@ class TopicState:
     """By queue, of all that take messages."""
     one_way_lanes: list[Lane] = field(default_factory=list)
     turn: int = -1
-    """Of the round; the start is drawn when the topic is first known (S34)."""
+    """Place of the round over the queues. It starts where chance says (S34)."""
     is_simple: bool = False
     """It is not FIFO, every group has a leader and none is avoided: the round needs no look."""
     parked: list[Parked] = field(default_factory=list)

@@ -146,8 +146,8 @@ def write(
                 writing.result()
         crc = summary.finish()
     except BaseException:
-        # Not even by its finalizer: a second interrupt ends the wait for a write that goes on,
-        # beside which nothing may be closed. The file is thrown away.
+        # Nobody may close the writer, not even its finalizer: after a second interrupt the other
+        # thread may still write. The file is thrown away.
         writer.is_open = False
         raise
     footer = {

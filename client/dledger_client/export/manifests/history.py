@@ -123,7 +123,7 @@ def _nearest(storage: ExportStorage, wanted: int) -> Version | None:
             return load_checkpoint(name, data, last, _bytes_of(storage, number))
         except ExportError as error:
             told = printable(error.what)
-            _LOG.warning("%s; passed over: delete it to be told no more", told)
+            _LOG.warning("%s; ignored: delete it to stop this warning", told)
     return None
 
 
