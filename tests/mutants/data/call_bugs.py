@@ -99,9 +99,7 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
                 "if True:",
             )
         ],
-        [
-            "unit.broker.test_holds.test_holds_of_which_some_are_stored_are_not_told_as_refused:7"
-        ],
+        ["unit.broker.test_holds.test_holds_of_which_some_are_stored_are_not_told_as_refused:7"],
     ),
     Mutant(
         "refusals-come-too-late",
