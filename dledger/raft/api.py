@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dledger.log.writing.write_round import Round
+from dledger.raft.wire.messages import Message
 from dledger.types import Entry, FlushMode, LogIndex, MemberId, Term
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MEMBERS_MAX
@@ -117,19 +118,11 @@ class Machine(Protocol):
         ...
 
 
-class PeerMessage(Protocol):
-    """A message between two members of one group; `wire/messages.py` holds the closed list."""
-
-    def describe(self) -> str:
-        """Return one stable line for logs and tests."""
-        ...
-
-
 @dataclass(slots=True)
 class Outputs:
     """What the driver has to do now."""
 
-    messages: list[tuple[MemberId, PeerMessage]] = field(default_factory=list)
+    messages: list[tuple[MemberId, Message]] = field(default_factory=list)
     write: Round | None = None
     apply_ready: bool = False
 

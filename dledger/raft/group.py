@@ -23,7 +23,6 @@ from dledger.raft.api import (
     OnBarrier,
     OnTransferred,
     Outputs,
-    PeerMessage,
     Role,
 )
 from dledger.raft.commit.proposals import refuse
@@ -178,7 +177,7 @@ class RaftGroup:
             self._elections.dial_failed(peer)
             self._advance()
 
-    def receive(self, sender: MemberId, message: PeerMessage, now: float) -> None:
+    def receive(self, sender: MemberId, message: Message, now: float) -> None:
         """Take one message of a peer, as `wire.message_codec.decode` returned it."""
         context, membership = self._context, self._membership
         if self._stopped:

@@ -22,7 +22,7 @@ from typing import Final
 from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
 from dledger.log.writing.write_round import Round
-from dledger.raft.api import Leadership, OnBarrier, OnLeadership, PeerMessage
+from dledger.raft.api import Leadership, OnBarrier, OnLeadership
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS, DeadlineTimer
 from dledger.raft.driver.peer_link import PeerLink
 from dledger.raft.driver.saving import SavedMachine, Saving
@@ -32,6 +32,7 @@ from dledger.raft.driver.waiters import AppliedWaiters
 from dledger.raft.driver.worker import Worker
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.group import RaftGroup
+from dledger.raft.wire.messages import Message
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled
 from dledger_proto.errors import Code, DledgerError, Outcome
 
@@ -249,7 +250,7 @@ class GroupHost:
                 self.group.dial_failed(peer, self._clock.monotonic())
             self._due()
 
-    def received(self, peer: MemberId, message: PeerMessage) -> None:
+    def received(self, peer: MemberId, message: Message) -> None:
         """See `LinkEvents.received`."""
         if not self._stopped:
             with self._or_fail:

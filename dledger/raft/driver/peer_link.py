@@ -28,7 +28,6 @@ import grpc.aio
 
 from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedFile
-from dledger.raft.api import PeerMessage
 from dledger.raft.driver.tasks import end_task
 from dledger.raft.wire import loading, message_codec
 from dledger.raft.wire.link_frame import MESSAGES_PER_FRAME_MAX, encode_frame
@@ -91,7 +90,7 @@ class LinkEvents(Protocol):
         """The redial after a broken link was refused or unanswered (D17)."""
         ...
 
-    def received(self, peer: MemberId, message: PeerMessage) -> None:
+    def received(self, peer: MemberId, message: Message) -> None:
         """A message of `peer` arrived, in the order it was sent."""
         ...
 
@@ -159,11 +158,10 @@ class PeerLink:
         await end_task(self._task)
         self._task = None
 
-    def send(self, message: PeerMessage) -> None:
+    def send(self, message: Message) -> None:
         """Queue a message; dropped while the link is down. Over the bound the link is reset."""
         if not self._up:
             return
-        assert isinstance(message, Message), type(message)
         self._queue.append(message)
         self._queue_bytes += _data_size(message)
         if self._queue_bytes > self._settings.queue_bytes_max:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from dledger.raft.api import PeerMessage, Role
+from dledger.raft.api import Role
+from dledger.raft.wire.messages import Message
 from dledger.types import Entry, EntryRef
 from tests.sim.invariants.violation import Property, Violation
 
@@ -91,7 +92,7 @@ class Invariant:
     ) -> None:
         """See an entry applied."""
 
-    def on_send(self, member: MemberFacts, target: str, message: PeerMessage) -> None:
+    def on_send(self, member: MemberFacts, target: str, message: Message) -> None:
         """See a message the moment it leaves."""
 
     def fail(self, detail: str) -> NoReturn:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from dledger.log.errors import DamagedFile
 from dledger.log.writing.write_round import Round
-from dledger.raft.api import PeerMessage, Role
+from dledger.raft.api import Role
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS
 from dledger.raft.wire import loading, message_codec, messages
+from dledger.raft.wire.messages import Message
 from dledger.types import FlushMode, MemberId
 from tests.sim.disk.disk import PowerCut, SimFileSystem
 from tests.sim.disk.drive import SimDrive
@@ -411,7 +412,7 @@ class SimMember:
             process.apply_due = False
             process.group.apply_slice(self.clock.monotonic())
 
-    def _send(self, process: Process, target: str, message: PeerMessage) -> None:
+    def _send(self, process: Process, target: str, message: Message) -> None:
         world = self.world
         world.observer.sending(process, target, message)
         assert isinstance(message, messages.Message)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dledger.log.commit_log import CommitLog
-from dledger.raft.api import PeerMessage, Role
+from dledger.raft.api import Role
 from dledger.raft.group import RaftGroup
+from dledger.raft.wire.messages import Message
 from dledger.types import Entry, EntryRef, LogIndex
 from tests.sim.disk.durable import DurableView
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
@@ -190,7 +191,7 @@ class Observer:
             hook(facts, entry, results, digest)
         facts.applied = int(entry.ref.index)
 
-    def sending(self, member: Watched, target: str, message: PeerMessage) -> None:
+    def sending(self, member: Watched, target: str, message: Message) -> None:
         """Take a message that leaves now."""
         facts = self.facts.members[member.name]
         for hook in self._send:

@@ -5,7 +5,7 @@ Goal: nothing late, repeated, echoed wrongly or of a stranger is taken for news 
 
 from dataclasses import replace
 
-from dledger.raft.api import PeerMessage, Role
+from dledger.raft.api import Role
 from dledger.raft.wire.messages import Hello, Message, TermNotice
 from dledger.types import MemberId
 from tests.unit.raft.harness import World
@@ -34,7 +34,7 @@ class Met:
     def state(self) -> int:
         return self.membership.views[A].state_number
 
-    def sent_by_b(self) -> list[PeerMessage]:
+    def sent_by_b(self) -> list[Message]:
         return [message for target, message in self.b.group.outputs().messages if target == A]
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedLog, SpanGone
-from dledger.raft.api import PeerMessage
 from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
 from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.wire.link_frame import BadLinkFrame, encode_frame, parse_frame
@@ -44,7 +43,7 @@ class Events:
     def dial_failed(self, peer: MemberId) -> None:
         self.seen.append(f"failed {peer}")
 
-    def received(self, peer: MemberId, message: PeerMessage) -> None:
+    def received(self, peer: MemberId, message: Message) -> None:
         assert isinstance(message, Message)
         self.received_messages.append((peer, message))
 

@@ -12,8 +12,14 @@ Not stronger: a vote that is on disk and was never sent binds as well, but only 
 from collections.abc import Callable
 
 from dledger.log.hard_state import HardState
-from dledger.raft.api import PeerMessage
-from dledger.raft.wire.messages import AppendAnswer, AppendRequest, Hello, VoteAnswer, VoteRequest
+from dledger.raft.wire.messages import (
+    AppendAnswer,
+    AppendRequest,
+    Hello,
+    Message,
+    VoteAnswer,
+    VoteRequest,
+)
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.violation import Property, Violation
 
@@ -30,7 +36,7 @@ class DurableBeforeVisible(Invariant):
         self._terms_seen: dict[str, int] = {}
         """By member: a term that was found on its disk."""
 
-    def on_send(self, member: MemberFacts, target: str, message: PeerMessage) -> None:
+    def on_send(self, member: MemberFacts, target: str, message: Message) -> None:
         """See `Invariant.on_send`."""
         if isinstance(message, AppendAnswer):
             if message.matched:
@@ -42,7 +48,7 @@ class DurableBeforeVisible(Invariant):
             self._voted(member, message.term, member.name)
         self._term_told(member, message)
 
-    def _term_told(self, member: MemberFacts, message: PeerMessage) -> None:
+    def _term_told(self, member: MemberFacts, message: Message) -> None:
         """Check that a restarted process would not say that it knows less."""
         term = _own_term(message)
         if term <= self._terms_seen.get(member.name, 0):
@@ -77,7 +83,7 @@ class DurableBeforeVisible(Invariant):
             )
 
 
-def _own_term(message: PeerMessage) -> int:
+def _own_term(message: Message) -> int:
     """Return the term that a message promises its sender has; 0: it promises none."""
     match message:
         case AppendAnswer():

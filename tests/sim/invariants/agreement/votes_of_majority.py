@@ -3,8 +3,8 @@
 Two leaders of one term need bad luck as well; a leader without its votes is wrong by itself.
 """
 
-from dledger.raft.api import PeerMessage, Role
-from dledger.raft.wire.messages import VoteAnswer
+from dledger.raft.api import Role
+from dledger.raft.wire.messages import Message, VoteAnswer
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.violation import Property
 
@@ -18,7 +18,7 @@ class VotesOfMajority(Invariant):
         super().__init__(facts)
         self.voters: dict[tuple[int, str], set[str]] = {}
 
-    def on_send(self, member: MemberFacts, target: str, message: PeerMessage) -> None:
+    def on_send(self, member: MemberFacts, target: str, message: Message) -> None:
         """See `Invariant.on_send`."""
         if isinstance(message, VoteAnswer) and message.granted:
             self.voters.setdefault((int(message.term), target), {target}).add(member.name)
