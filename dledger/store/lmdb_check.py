@@ -24,7 +24,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -191,7 +191,7 @@ def examine(folder: str, *, whole: bool) -> Checked:
 
 
 @contextlib.contextmanager
-def reading_pages(folder: str) -> Iterator[None]:
+def reading_pages(folder: str) -> Generator[None]:
     """Raise DamagedStore or NewerStore for what is wrong with pages that are read within."""
     try:
         yield
