@@ -1,7 +1,7 @@
 """The rule for addresses, "host:port": what members are configured with and name servers take.
 
-One rule for both, so that what a member starts with can be registered, and nobody registers what
-those who are told it cannot use. Says nothing of whether somebody is there.
+Both use one rule. So a name server takes every address that a member can start with, and no
+process registers an address that clients cannot use. Nothing checks that a process listens there.
 """
 
 import re

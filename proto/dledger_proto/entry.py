@@ -64,6 +64,7 @@ KIND_NO_OP: Final = 0
 KIND_BATCHES: Final = 1
 KIND_COMMANDS: Final = 2
 KIND_GENESIS: Final = 3
+KIND_NAMES: Final = ("no-op", "batches", "commands", "genesis")
 
 SEGMENT_MAGIC: Final = b"DLS1"
 SEGMENT_VERSION: Final = 1
@@ -122,9 +123,8 @@ class EntryHeader:
 
     def describe(self) -> str:
         """Return one stable line for logs and tests."""
-        kinds = ("no-op", "batches", "commands", "genesis")
         return (
-            f"entry {self.index} term={self.term} {kinds[self.kind]}={self.payload_count} "
+            f"entry {self.index} term={self.term} {KIND_NAMES[self.kind]}={self.payload_count} "
             f"position={self.position} size={self.size} time={self.time_ms} "
             f"crc={self.header_crc:08x} previous={self.previous_crc:08x}"
         )

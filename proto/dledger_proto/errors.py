@@ -1,9 +1,9 @@
 """The one error table: server, client, harness and Spark read outcomes from here (D11).
 
-A code is *definite* when the operation certainly did not take effect, and *retriable* when the
-same call may succeed later or elsewhere and a repeat does no harm. After an unknown outcome that
-depends on the call: an error says whether it is *repeatable*, and without a word it is not. Numbers
-are on the wire and are never reused.
+A code is *definite* when the operation certainly did not take effect. A code is *retriable* when
+the same call may succeed later or elsewhere, and a repeat does no harm. After an unknown outcome
+the call decides: its error is *repeatable* or, by default, not. Numbers are on the wire and are
+never reused.
 """
 
 import enum
@@ -67,7 +67,7 @@ class Code(enum.IntEnum):
     SEQUENCE_GAP = 402
     DUPLICATE = 403
     TOO_MANY_IN_FLIGHT = 404
-    # 5xx: our bug.
+    # 5xx: a bug in dledger.
     INTERNAL = 500
 
 
@@ -146,12 +146,12 @@ class DledgerError(Exception):
         self.code = code
         self.detail = detail
         self.hint = hint
-        """For NOT_LEADER and WRONG_GROUP: address of whom to ask ("host:port"), or empty."""
+        """For NOT_LEADER and WRONG_GROUP: the "host:port" to ask instead, or empty."""
         self.repeatable = repeatable
-        """Doing the call twice is doing it once, so that it may follow its own unknown outcome."""
+        """True: the call may be repeated after an unknown outcome; twice has the effect of once."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as it is: `args` are the sentence, not what a constructor of ours takes."""
+        """Pickle the fields: `args` is the sentence, which is no argument of the constructor."""
         return _restored, (type(self), self.args, self.__dict__)
 
     @property
@@ -163,17 +163,22 @@ class DledgerError(Exception):
     def retriable(self) -> bool:
         """True: the same call may succeed later, or at another member, and its repeat is safe.
 
-        After an unknown outcome that is so only where doing the call twice is doing it once.
+        After an unknown outcome only a `repeatable` call may be repeated.
         """
         if self.code is Code.UNKNOWN_OUTCOME:
             return self.repeatable
         return MEANINGS[self.code].retriable
 
 
+def invalid(sentence: str) -> DledgerError:
+    """Return the error of a request that names a value outside its limit."""
+    return DledgerError(Code.INVALID_ARGUMENT, sentence)
+
+
 def unreadable(sentence: str) -> DledgerError:
     """Return the error of a batch whose bytes are right and whose content cannot be decoded.
 
-    Unlike CORRUPT_BATCH it holds for every copy: another member has the same bytes.
+    Unlike CORRUPT_BATCH, the error holds for every copy: another member has the same bytes.
     """
     return DledgerError(Code.UNREADABLE_BATCH, sentence)
 

@@ -10,10 +10,10 @@ from crc32c import crc32c
 def key_hash(key: bytes) -> int:
     """Return the 64-bit hash of a message key, as stored in batches and in the key index.
 
-    CRC-32 above, Adler-32 below: cheap (a third of CRC32C's call), the same in any language, and
-    independent, though the lower half of a short key says little. (One polynomial with two start
-    values would say nothing: for keys of one length the halves then differ by a constant.) Readers
-    compare the key itself afterwards: a collision costs time, never a wrong answer.
+    The upper half is CRC-32, the lower half Adler-32. Both are cheap (a third of CRC32C's call),
+    the same in any language, and do not depend on each other. (One polynomial with two start values
+    would not do: for keys of one length the halves would differ by a constant.) Readers compare the
+    key itself afterwards: a collision costs time, and never gives a wrong answer.
     """
     return crc32(key) << 32 | adler32(key)
 
@@ -43,8 +43,8 @@ def mixed(value: int) -> int:
 def queue_of_key(ordering_key: bytes, queues_total: int) -> int:
     """Return the queue, 0 to `queues_total` - 1, of an ordering key.
 
-    It is `mixed(CRC32C(key))` modulo the total. A checksum alone is linear: keys of one shape, as
-    "tenant-0" to "tenant-7", differ by sums of few patterns and then miss half of the queues.
-    `queues_total` is the layout's configured total, never the number that is reachable now (D14).
+    It is `mixed(CRC32C(key))` modulo the total. A checksum alone is linear: keys of one shape, like
+    "tenant-0" to "tenant-7", would miss half of the queues. `queues_total` is the configured total
+    of the layout, never the number of queues that can be reached now (D14).
     """
     return mixed(crc32c(ordering_key)) % queues_total

@@ -20,9 +20,9 @@ PROPERTY_SIZE_MIN: Final = 5
 PROPERTIES_PER_RECORD_MAX: Final = 1_024
 """Tag and keys are two of them. It bounds what checking a batch costs a member's loop."""
 TIME_MS_MAX: Final = 253_402_300_799_999
-"""The end of the year 9999; whatever people or libraries do with a time works up to here."""
+"""The end of the year 9999: people and libraries can work with every time up to here."""
 OFFSET_MAX: Final = (1 << 63) - 1
-"""What the wire holds; no queue comes near."""
+"""The largest offset that the wire holds; no queue comes near it."""
 MEMBERS_MAX: Final = 7
 """Voters of a broker group."""
 ADDRESS_LENGTH_MAX: Final = 300
@@ -35,7 +35,7 @@ QUEUES_PER_TOPIC_MAX: Final = 1_024
 TOPICS_MAX: Final = 65_536
 """Topics of a cluster that are not deleted."""
 DELETED_TOPICS_MAX: Final = 65_536
-"""Rows of deleted topics kept beside them; none is created beyond until some are freed."""
+"""Rows of deleted topics, kept beside them. At the limit no topic is created."""
 CALL_TIMEOUT_MS_MAX: Final = 3_600_000
 """The longest budget that a client gives a call with all its tries."""
 DELETED_TOPIC_KEPT_MS: Final = 2 * 3_600_000
@@ -45,7 +45,7 @@ DELETED_TOPIC_KEPT_MS: Final = 2 * 3_600_000
 BATCH_RECORDS_MAX: Final = 65_535
 BATCH_SIZE_MAX: Final = BODY_SIZE_MAX + 256 * KIB
 BODIES_SIZE_MAX: Final = BATCH_SIZE_MAX
-"""Of the bodies of one batch, decompressed: what its header may declare, and decoding allocates."""
+"""Decompressed size of one batch's bodies: the most that decoding allocates."""
 BATCH_HEADER_SIZE_MAX: Final = 4 * KIB
 """Header with its tagged extensions."""
 ENTRY_PAYLOADS_MAX: Final = 4_096
@@ -63,10 +63,10 @@ FRAME_ROWS_MAX: Final = 4_096
 FETCH_ASSIGNMENTS_MAX: Final = 1_024
 """Queues of one group that one fetch stream reads."""
 QUEUES_PER_CALL_MAX: Final = QUEUES_PER_TOPIC_MAX
-"""Of which one call asks the bounds or offsets, plans reads, commits or holds."""
+"""Queues that one call may name: to ask bounds or offsets, plan reads, commit or hold."""
 LOOKS_PER_CALL_MAX: Final = 2_048
-"""Rows that a member looks at for one plan, for samples and times of all its queues together: some
-ten milliseconds of its loop's time."""
+"""Rows that a member looks at for one plan, for samples and times of all queues of the plan. They
+take some ten milliseconds of the member's loop."""
 LOOKUP_ANSWER_SIZE_TARGET: Final = FRAME_SIZE_TARGET
 """Records of one answer to a lookup by key, together; a larger one is answered alone."""
 LOOKUP_READ_SIZE_TARGET: Final = 16 * MIB

@@ -1,22 +1,22 @@
 """The rule for names that users choose: topics, consumer groups, owners of holds (S33).
 
-RocketMQ's, so that its users' names work here. It also keeps control characters and spaces out of
-every line, key and file that a name ends up in. Clusters, broker groups and members, which
-operators name, keep the stricter rule of the member's configuration.
+It is the rule of RocketMQ, so that names of RocketMQ's users work here. It also keeps control
+characters and spaces out of lines, keys and files that hold a name. Operators name clusters, broker
+groups and members; for those the configuration of a member has a stricter rule.
 """
 
 import re
 from typing import Final
 from unicodedata import category
 
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import DledgerError, invalid
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, TOPIC_NAME_LENGTH_MAX
 
 NAME_RULE: Final = "only letters, digits, % | _ and - are allowed"
 NO_SUCH_TOPIC: Final = "%NONE%"
-"""What is asked for by who wants the routes of groups alone; nobody has a topic of this name."""
+"""The name to ask for when only the routes of groups are wanted. No topic can have this name."""
 CLIENT_ID_LENGTH_MAX: Final = 255
-"""Of what a consumer calls itself; RocketMQ's are like 10.0.0.1@4711#8812."""
+"""Length of the id that a consumer gives itself; RocketMQ's ids are like 10.0.0.1@4711#8812."""
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SHOWN_LENGTH_MAX: Final = 40
 
@@ -66,4 +66,4 @@ def escaped(text: str) -> str:
 def _refusal(field: str, value: str, limit: str) -> DledgerError:
     more = "..." if len(value) > _SHOWN_LENGTH_MAX else ""
     shown = f"{value[:_SHOWN_LENGTH_MAX]!r}{more}"
-    return DledgerError(Code.INVALID_ARGUMENT, f"{field} {shown}: {limit}")
+    return invalid(f"{field} {shown}: {limit}")

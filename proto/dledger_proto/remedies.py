@@ -1,7 +1,7 @@
 """What to do about an error, in half a sentence: one table for the command line and for Spark.
 
-Owns: what helps whatever was asked for. Not: remedies that name a value; those are said where the
-error is raised, behind what was wrong.
+Owns: the remedies that help for every call. Does not own: remedies that name a value; the code that
+raises the error writes those behind the problem.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ _REMEDIES: Final[Mapping[Code, str]] = {
 def remedy_of(code: Code, addresses: str, timeout: str = "") -> str:
     """Return what to do, or nothing where the error itself says so.
 
-    `addresses` and `timeout` are what the caller's user gives a cluster's addresses and a longer
-    time with; without `timeout` he cannot.
+    `addresses` and `timeout` name the options that set a cluster's addresses and the time; empty
+    `timeout`: there is no such option.
     """
     longer = f", or give it a longer {timeout}" if timeout else ""
     return _REMEDIES.get(code, "").format(addresses=addresses, longer=longer)

@@ -41,8 +41,8 @@ offsets (a batch holds none, apply assigns them), and entries (`entry.py`). Litt
 A record's id is its producer id (16) and its number, u64 big-endian; number = base_number + place
 in the batch. The id stays when a batch is stamped anew for a retry in another epoch.
 
-Delivery features (STAGED and the reserved tags) are refused with UNIMPLEMENTED until a member knows
-what to do with them: an accepted half message that is visible at once would break I11.
+This version refuses the delivery features (STAGED and the reserved tags) with UNIMPLEMENTED: an
+accepted half message that readers see at once would break I11.
 """
 
 import struct
@@ -70,7 +70,7 @@ from dledger_proto.batch.header import (
 )
 from dledger_proto.batch.property_check import check_properties
 from dledger_proto.batch.view import BatchColumns, BatchView
-from dledger_proto.errors import Code, DledgerError, unreadable
+from dledger_proto.errors import Code, DledgerError, invalid, unreadable
 from dledger_proto.limits import (
     BATCH_RECORDS_MAX,
     BATCH_SIZE_MAX,
@@ -359,8 +359,5 @@ def message_id(producer_id: bytes, number: int) -> bytes:
 def parse_message_id(identifier: bytes) -> tuple[bytes, int]:
     """Return (producer id, number) of a message id; INVALID_ARGUMENT unless it has 24 bytes."""
     if len(identifier) != MESSAGE_ID_SIZE:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT,
-            f"message_id of {len(identifier)} bytes, must be {MESSAGE_ID_SIZE}",
-        )
+        raise invalid(f"message_id of {len(identifier)} bytes, must be {MESSAGE_ID_SIZE}")
     return identifier[:ID_SIZE], int.from_bytes(identifier[ID_SIZE:], "big")

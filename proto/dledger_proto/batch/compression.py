@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import zstandard
 
 ZSTD_LEVEL: Final = 1
-"""Producers pay for it; level 1 is the one that keeps up with the log."""
+"""Producers compress; only level 1 is as fast as the log."""
 ZSTD_WINDOW_SIZE_MAX: Final = 8 * MIB
-"""What RFC 8878 asks every decoder to support; a batch is smaller than this."""
+"""RFC 8878 asks every decoder to support this size; a batch is smaller."""
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 LZ4_RATIO_MAX: Final = 255
 """Bytes that one byte of a block stands for, at most: a length goes on in bytes of up to 255."""

@@ -1,7 +1,7 @@
 """Cutting one record out of a batch: a batch of one, in the same format.
 
-Its id, stamp, times, tag, keys and properties are the record's own; what the batch says beside its
-records (flags, extensions) stays. Bodies are not compressed.
+The new batch has the record's id, stamp, times, tag, keys and properties, and the flags and
+extensions of the old batch. The body is not compressed.
 """
 
 import struct
@@ -21,8 +21,8 @@ _COLUMNS: Final = struct.Struct("<IIIiI")
 def cut_record(view: BatchView, i: int) -> bytes:
     """Return record i as a batch of its own; IndexError outside 0..record_count - 1.
 
-    The caller has checked the checksum of the whole batch: that of the new one says no more than
-    that these bytes were cut out of it. Raises what reading the record does.
+    The caller has checked the whole batch: the new checksum only says that these bytes were cut out
+    of it. Raises the errors of reading the record.
     """
     header = view.header
     view.check_place(i)

@@ -3,10 +3,10 @@
 Owns: the rules for tags, keys and names, and the one loop over the records of a batch. Not:
 decoding, and the form of a property (`properties.py`).
 
-The loop costs a producer more than anything else it does for a message, so it makes one call per
-field and no object that does not go into the batch. Tags, names and the starts of properties (sizes
-and name) repeat from message to message; their encoded forms are remembered, bounded. Rejected:
-going through the batch column by column with `map`, which is no faster and needs records alike.
+This loop is the most expensive part of a producer's work on a message. So it makes one call per
+field, and no object that does not go into the batch. Tags, names and starts of properties (sizes
+and name) repeat from message to message: bounded tables keep their encoded forms. Encoding column
+by column with `map` was tried: it is no faster, and needs records of one kind.
 """
 
 import struct

@@ -1,12 +1,12 @@
-"""Are the properties of a batch what `properties.py` decodes? Looked at before a batch is stored.
+"""The check of all properties of a batch, before a member stores the batch.
 
 Owns: the structure of all records' properties, the limits of names, the check that texts are UTF-8.
 Does not own: the columns' sums and limits (`codec.py`), and decoding.
 
-A member's loop pays for this with each batch. So there are two quick looks that say no more than
-whether all is well, and a thorough one, at what they do not pass, that names what is wrong. The
-first is a bare loop. The second goes through the first property of every record at once, then
-through the second ones, and so on, with numpy: its cost hardly grows up to some hundred records.
+A member's loop does this check for each batch. So two quick checks only tell whether all is well;
+a thorough check then looks at a batch that fails them, and names what is wrong. The first quick
+check is a bare loop. The second uses numpy: it looks at the first property of all records at once,
+then at the second ones, and so on. Its cost hardly grows up to some hundred records.
 """
 
 import importlib.util

@@ -1,9 +1,8 @@
 """Reading a batch: columns, records, bodies. The layout is drawn in `codec.py`.
 
-Owns: decoding. Does not own: the CRC; whoever serves or hands out bytes runs `check_envelope` first
-(I15). Whatever the bytes are, nothing but `DledgerError` is raised. UNREADABLE_BATCH says that the
-bytes are what a producer sent and that they cannot be decoded: no other copy of the batch is
-better.
+Owns: decoding. Does not own: the CRC; code that hands out bytes runs `check_envelope` first (I15).
+Whatever the bytes are, decoding raises only `DledgerError`. UNREADABLE_BATCH says that a producer
+sent these bytes and that they cannot be decoded: no other copy of the batch is better.
 """
 
 import itertools

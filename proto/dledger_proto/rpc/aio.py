@@ -5,15 +5,14 @@ knows them), methods and frames (`raw.py`).
 
 All of grpc.aio in a process shares one poller: a thread that takes finished operations from gRPC's
 core and writes one byte to a socket pair for each, to wake the event loop. The loop reads ONE byte
-per turn, though it takes up all operations that wait. So a loop that is never idle, with two
-operations finished per turn, leaves a byte behind at each turn. After some 280 turns the socket is
-full, and the poller blocks in its write. Linux wakes a blocked writer only when three quarters of
-the socket are free again: 210 turns later. Until then nothing that gRPC finishes reaches the loop,
-in neither direction, on any stream: a producer at full speed stood still for up to a second every
-few seconds.
+per turn, though it takes up all operations that wait. So a busy loop with two finished operations
+per turn leaves one byte behind at each turn. After some 280 turns the socket is full, and the
+poller blocks in its write. Linux wakes a blocked writer only when three quarters of the socket are
+free again: 210 turns later. Until then no stream moves: a producer at full speed stood still for up
+to a second every few seconds.
 
-The byte says only "look at the queue". One that finds the socket full is not needed, for hundreds
-before it will wake the loop. So the socket is made non-blocking, and the poller drops that byte.
+The byte says only "look at the queue". When the socket is full, hundreds of earlier bytes will wake
+the loop. So this module makes the socket non-blocking, and the poller drops the byte.
 """
 
 import gc
@@ -38,7 +37,7 @@ def open_channel(address: str, options: Options = ()) -> grpc.aio.Channel:
 
 
 def make_server(options: Options = ()) -> grpc.aio.Server:
-    """Return a server of the running loop; ports and methods are its maker's."""
+    """Return a server of the running loop, without ports and methods."""
     server = grpc.aio.server(options=options)  # pyright: ignore[reportUnknownMemberType]
     unblock_wakeups()
     return server
@@ -47,8 +46,8 @@ def make_server(options: Options = ()) -> grpc.aio.Server:
 def unblock_wakeups() -> None:
     """Let no poller of this process block in a wake-up. Call it once grpc.aio is in use.
 
-    gRPC keeps its sockets to itself, so they are found as the garbage collector would find them.
-    A version of gRPC without such a poller has nothing to mend here.
+    gRPC does not show its sockets, so this function finds them as the garbage collector would.
+    In a version of gRPC without such a poller it does nothing.
     """
     for wakeups in poller_sockets():
         wakeups.setblocking(False)

@@ -19,8 +19,8 @@ numbers the batches of a stream as they follow, those of one-way frames, too.
      24 ..  the batches
 
 Answer frame, member to client: one row per batch that is not one-way, in the order of the
-batches. A row repeats the number of its batch, whatever frame that came in; where one-way batches
-lie between two, a number is left out. A frame of answers says nothing of frames of batches.
+batches. A row repeats the number of its batch. Numbers of one-way batches are left out. Frames of
+answers do not correspond to frames of batches.
 
       0  4  magic "DLFR"                 4  1  version: 1
       5  1  reserved, 0                  6  2  row_count, 1..FRAME_ROWS_MAX
@@ -58,7 +58,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dledger_proto.batch.codec import split_batches
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import DETAIL_SIZE_MAX, FRAME_ROWS_MAX, FRAME_SIZE_MAX
 
 FRAME_VERSION: Final = 1
@@ -104,7 +104,7 @@ class AnswerRow:
     number: int
     code: Code = Code.OK
     duplicate: bool = False
-    """Stored by an earlier try; the offset is the one it got then."""
+    """True: an earlier try stored the batch, at this offset."""
     unsynced: bool = False
     """Acknowledged before it was synced (`flush: async`)."""
     base_offset: int = -1
@@ -172,14 +172,14 @@ def parse_append(frame: Buffer) -> tuple[AppendHeader, list[memoryview]]:
     _check_start(frame, APPEND_MAGIC, APPEND_HEADER_SIZE)
     _, _, flags, count, timeout_ms, reserved, first_number = _APPEND.unpack_from(frame)
     if flags & ~_ONE_WAY or reserved:
-        raise _invalid(f"append frame: flags {flags:#x}, reserved {reserved}: not known")
+        raise invalid(f"append frame: flags {flags:#x}, reserved {reserved}: not known")
     if not 1 <= count <= FRAME_ROWS_MAX:
-        raise _invalid(f"append frame: batch_count {count}, must be in 1..{FRAME_ROWS_MAX}")
+        raise invalid(f"append frame: batch_count {count}, must be in 1..{FRAME_ROWS_MAX}")
     if first_number + count > 1 << 64:
-        raise _invalid(f"append frame: first_number {first_number} leaves none for {count} batches")
+        raise invalid(f"append frame: first_number {first_number} leaves none for {count} batches")
     batches = split_batches(frame, APPEND_HEADER_SIZE)
     if len(batches) != count:
-        raise _invalid(f"append frame: batch_count {count}, but it holds {len(batches)} batches")
+        raise invalid(f"append frame: batch_count {count}, but it holds {len(batches)} batches")
     return AppendHeader(first_number, count, timeout_ms, bool(flags & _ONE_WAY)), batches
 
 
@@ -207,14 +207,14 @@ def encode_answers(rows: Sequence[AnswerRow]) -> bytes:
 def parse_answers(frame: Buffer) -> list[AnswerRow]:
     """Return the rows of an answer frame; INVALID_ARGUMENT or UNSUPPORTED_FORMAT if it is none.
 
-    Whoever numbered the batches compares the rows with what it sent. A code of a newer member reads
-    as UNKNOWN_OUTCOME, which is what it is to us.
+    The caller, which numbered the batches, compares the rows with what it sent. An unknown code, of
+    a newer member, reads as UNKNOWN_OUTCOME.
     """
     _check_start(frame, ANSWER_MAGIC, _ANSWERS.size)
     count = _ANSWERS.unpack_from(frame)[3]
     at = _ANSWERS.size + count * _ANSWER_ROW.size
     if not 1 <= count <= FRAME_ROWS_MAX or at > len(frame):
-        raise _invalid(f"answer frame of {len(frame)} bytes: row_count {count}")
+        raise invalid(f"answer frame of {len(frame)} bytes: row_count {count}")
     rows: list[AnswerRow] = []
     view = memoryview(frame)
     for fields in _ANSWER_ROW.iter_unpack(view[_ANSWERS.size : at]):
@@ -233,7 +233,7 @@ def parse_answers(frame: Buffer) -> list[AnswerRow]:
             )
         )  # fmt: skip
     if at != len(frame):
-        raise _invalid(f"answer frame of {len(frame)} bytes, its parts add up to {at}")
+        raise invalid(f"answer frame of {len(frame)} bytes, its parts add up to {at}")
     return rows
 
 
@@ -275,15 +275,15 @@ def parse_fetch(frame: Buffer) -> FetchFrame:
     """
     found, end = _fetch_frame(memoryview(frame), len(frame))
     if end != len(frame):
-        raise _invalid(f"fetch frame of {len(frame)} bytes, its parts add up to {end}")
+        raise invalid(f"fetch frame of {len(frame)} bytes, its parts add up to {end}")
     return found
 
 
 def parse_fetches(message: Buffer) -> list[FetchFrame]:
     """Return the frames of a message of a fetch stream; errors as `parse_fetch`.
 
-    Batches are views: of the message where it is one frame, else of a copy for each frame, so that
-    who keeps the batches of one queue keeps nothing of others.
+    Batches are views of the message when it is one frame. Else they are views of a copy for each
+    frame, so that a kept batch of one queue keeps no bytes of other queues in memory.
     """
     rest = memoryview(message)
     frames: list[FetchFrame] = []
@@ -304,13 +304,13 @@ def _fetch_frame(view: memoryview, message_size: int) -> tuple[FetchFrame, int]:
     row_form = _FETCH_ROW_POSITION if version == FETCH_VERSION_POSITIONS else _FETCH_ROW
     at = FETCH_HEADER_SIZE + count * row_form.size
     if count > FRAME_ROWS_MAX or at + detail_size > len(view):
-        raise _invalid(f"fetch frame of {len(view)} bytes: row_count {count}")
+        raise invalid(f"fetch frame of {len(view)} bytes: row_count {count}")
     rows = [FetchRow(*row) for row in row_form.iter_unpack(view[FETCH_HEADER_SIZE:at])]
     known, detail = _code(code, _text(view[at : at + detail_size]))
     at += detail_size
     end = at + sum(row.size for row in rows)
     if end > len(view):
-        raise _invalid(f"fetch frame of {len(view)} bytes, its parts add up to {end}")
+        raise invalid(f"fetch frame of {len(view)} bytes, its parts add up to {end}")
     data = view[at:end] if end == message_size else memoryview(bytes(view[at:end]))
     batches: list[memoryview] = []
     at = 0
@@ -328,16 +328,12 @@ def _check_start(
 ) -> None:
     size = len(frame)
     if not header_size <= size <= FRAME_SIZE_MAX:
-        raise _invalid(f"frame of {size} bytes, must be in {header_size}..{FRAME_SIZE_MAX}")
+        raise invalid(f"frame of {size} bytes, must be in {header_size}..{FRAME_SIZE_MAX}")
     found = bytes(frame[:4])
     if found != magic:
-        raise _invalid(f"frame magic is {found!r}, not {magic!r}")
+        raise invalid(f"frame magic is {found!r}, not {magic!r}")
     if not FRAME_VERSION <= frame[4] <= newest:
         raise DledgerError(Code.UNSUPPORTED_FORMAT, f"frame version {frame[4]}, known is {newest}")
-
-
-def _invalid(sentence: str) -> DledgerError:
-    return DledgerError(Code.INVALID_ARGUMENT, sentence)
 
 
 def _bounded(frame: bytes) -> bytes:

@@ -28,8 +28,8 @@ MESSAGE_SIZE_OPTIONS: Final = (
 )
 """Options of every channel and server that carries frames; gRPC's own limit is 4 MiB."""
 CHANNEL_OPTIONS: Final = (*MESSAGE_SIZE_OPTIONS, ("grpc.enable_http_proxy", 0))
-"""Options of every channel. A proxy that the environment names is meant for the web: if some of us
-used it and others not, each would see another cluster."""
+"""Options of every channel. A proxy that the environment names is meant for the web: no process of
+a cluster uses it, or processes would see different clusters."""
 
 Metadata = Sequence[tuple[str, str]]
 RawHandler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"

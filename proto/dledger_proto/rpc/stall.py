@@ -1,8 +1,8 @@
 """Readers that stop reading: how long one message of a stream waits to be taken.
 
-Owns the rule for every stream that a member or a name server sends. A reader that takes nothing
-would else hold its place in admission, and what waits for it in memory, for as long as it likes.
-Silence is no stall: the time runs only while a message waits.
+Owns the rule for every stream that a member or a name server sends. Without the rule, a reader that
+takes nothing would keep its place in admission, and its messages in memory, without end. A silent
+stream is not stalled: the time runs only while a message waits.
 """
 
 import asyncio

@@ -1,16 +1,19 @@
 """Errors as gRPC status and back: code and hint travel in trailing metadata.
 
-Owns: the mapping both ways. Does not own: what a caller makes of a broken call. A status without
-our metadata came from gRPC itself (the connection broke, the deadline passed, a proxy answered) and
-says nothing about the server's side: a write is then UNKNOWN_OUTCOME.
+Owns: the mapping both ways. Does not own: what a caller does after a broken call. A status without
+dledger's metadata came from gRPC itself: the connection broke, the deadline passed, or a proxy
+answered. Then a write has an unknown outcome, because nothing is known of the server.
 """
 
-from typing import Final, NoReturn, Protocol, cast
+from typing import Final, NoReturn, Protocol, TypeVar, cast
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import DETAIL_SIZE_MAX
+
+Request = TypeVar("Request", bound=Message)
 
 CODE_KEY: Final = "dledger-code"
 HINT_KEY: Final = "dledger-hint"
@@ -92,6 +95,14 @@ async def abort(context: AbortableContext, error: DledgerError) -> NoReturn:
     await context.abort(STATUS[error.code], details, trailing_metadata(error))
 
 
+def parsed(kind: type[Request], data: bytes) -> Request:
+    """Return the message of these bytes; INVALID_ARGUMENT when they are not one."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise invalid(f"not a {kind.__name__}: {error}") from None
+
+
 class _Failure(Protocol):
     """What grpc's and grpc.aio's RpcError both have."""
 
@@ -105,8 +116,8 @@ class _Failure(Protocol):
 def from_rpc_error(error: grpc.RpcError, *, write: bool = True) -> DledgerError:
     """Return what a failed call means.
 
-    Without our metadata nobody knows how far the call came: UNKNOWN_OUTCOME for a write,
-    UNAVAILABLE for a read. (A method that the server does not have is UNIMPLEMENTED for both.)
+    Without dledger's metadata it is not known how far the call came: UNKNOWN_OUTCOME for a write,
+    UNAVAILABLE for a read. A method that the server does not have is UNIMPLEMENTED for both.
     """
     if not hasattr(error, "code"):
         return _unexplained(None, str(error), write)

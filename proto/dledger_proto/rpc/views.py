@@ -1,8 +1,8 @@
 """Views of a received buffer, and what they keep in memory.
 
-A view keeps the whole buffer alive that it is a part of, however little it shows. A frame may hold
-16 MiB of which one batch is kept. Whoever keeps views for longer than the work on their frame
-calls `compacted`; whoever bounds memory counts `kept_bytes`, not what the views show.
+A view keeps its whole buffer in memory, however little of the buffer it shows: one batch may keep a
+frame of 16 MiB. Code that keeps views for longer than the work on their frame calls `compacted`.
+Code that bounds memory counts `kept_bytes`, not the bytes that the views show.
 """
 
 from collections.abc import Sequence
