@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package.startswith("dledger") or package in sys.stdlib_module_names:
-            raise  # a bug of ours
+            raise  # a bug in dledger
         sys.stderr.write(
             f"error: the dledger command needs {package}, which is not installed; "
             "install dledger with the extra broker, from a checkout or a wheel\n"

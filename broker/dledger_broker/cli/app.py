@@ -8,7 +8,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Final, Protocol, cast
+from typing import Annotated, Final
 
 import typer
 from typer.models import CommandInfo
@@ -48,15 +48,7 @@ COMMANDS: Final = {
     "bench": "messages.bench",
     "demo": "processes.demo",
 }
-"""Each command, and the module that adds it; in the order of `dledger --help`."""
-
-
-class _Module(Protocol):
-    """What every module of commands has."""
-
-    def add_to(self, app: typer.Typer) -> None:
-        """Add the commands of this module."""
-        ...
+"""Each command, and the module that has its function; in the order of `dledger --help`."""
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -70,12 +62,20 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(dledger)
     asked = arguments[0] if arguments else ""
-    modules = [COMMANDS[asked]] if asked in COMMANDS else list(dict.fromkeys(COMMANDS.values()))
-    for name in modules:
-        module = importlib.import_module(f"dledger_broker.cli.{name}")
-        cast("_Module", module).add_to(app)
+    for name in [asked] if asked in COMMANDS else COMMANDS:
+        _add(app, name)
     _complete_help(app)
     return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    """Add a command: its module's function of that name, or a group that the module adds."""
+    module = importlib.import_module(f"dledger_broker.cli.{COMMANDS[name]}")
+    if hasattr(module, "add_to"):
+        module.add_to(app)
+    else:
+        function = getattr(module, name.replace("-", "_"))
+        app.command(name, epilog=getattr(module, "EPILOG", None))(function)
 
 
 def _complete_help(app: typer.Typer) -> None:

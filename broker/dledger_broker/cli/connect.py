@@ -1,14 +1,15 @@
 """How commands reach a cluster: routes from a name server, then calls to members, blocking.
 
-Owns: the common options, whom to ask and when to ask the next, and at which of its two addresses:
-the published one, or with DLEDGER_INSIDE=1 the one its peers use. Commands that stream (send, tail,
-bench) take `dledger_client`; the others are one call each, which any member takes (D10).
+Owns: the common options; which member a command asks, and when it asks the next; which of a
+member's two addresses it uses: the published one, or with DLEDGER_INSIDE=1 the one for its peers.
+Commands that stream (send, tail, bench) use `dledger_client`. The others make calls that any member
+takes (D10).
 """
 
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from threading import Event
 from typing import Annotated, Final, NoReturn, Self, TypeVar
@@ -35,9 +36,9 @@ from dledger_proto.v1.routes_pb2 import (
 )
 
 CONNECT_SECONDS_MAX: Final = 2.0
-"""For one address; a refused connection is known at once."""
+"""Time to connect to one address. A refused connection ends at once."""
 AGAIN_SECONDS: Final = 0.1
-"""Between two rounds over all members, while an election may be going on."""
+"""Pause between two rounds over all members: an election may be in progress."""
 DEFAULT_NAME_SERVERS: Final = "127.0.0.1:9876"
 
 Request = TypeVar("Request")
@@ -60,14 +61,19 @@ Timeout = Annotated[
 ]
 
 
+def check_option_address(address: str, option: str = "") -> None:
+    """End the command, naming the option, when it is given something that is no "host:port"."""
+    try:
+        check_address(address)
+    except ValueError as error:
+        bad_input(f"{option}{address}, {error}")
+
+
 def parse_name_servers(text: str) -> list[str]:
     """Return the addresses of the option; end the command when one is malformed."""
     addresses = [part.strip() for part in text.split(",") if part.strip()]
     for address in addresses:
-        try:
-            check_address(address)
-        except ValueError as error:
-            bad_input(f"--name-servers: {address}, {error}")
+        check_option_address(address, "--name-servers: ")
     if not addresses:
         bad_input("--name-servers: empty, must be host:port")
     return addresses
@@ -88,7 +94,7 @@ class Cluster:
         self._name_servers = parse_name_servers(name_servers)
         self._inside = is_inside()
         self._own_addresses: dict[str, str] = {}
-        """By the published one; only inside."""
+        """The address for peers, by the published address; filled only inside."""
         self._deadline = time.monotonic() + timeout
         self._timeout = timeout
         self._stack = ExitStack()
@@ -101,11 +107,6 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    @property
-    def name_servers(self) -> Sequence[str]:
-        """The name servers' addresses."""
-        return self._name_servers
-
     def restart_clock(self) -> None:
         """Give the next call the whole timeout again (for commands that watch)."""
         self._deadline = time.monotonic() + self._timeout
@@ -114,10 +115,8 @@ class Cluster:
         """Tell whether the timeout leaves no time for another round."""
         return time.monotonic() + AGAIN_SECONDS >= self._deadline
 
-    def routes(
-        self, *, refresh: bool = False, topics: Sequence[str] = (NO_SUCH_TOPIC,)
-    ) -> RoutesReply:
-        """Return the groups' members and these topics, from the first name server that answers."""
+    def routes(self, *, refresh: bool = False) -> RoutesReply:
+        """Return the members of all groups, from the first name server that answers."""
         if self._routes is not None and not refresh:
             return self._routes
         problem = ""
@@ -128,7 +127,7 @@ class Cluster:
                 continue
             get = sync_unary(channel, "/dledger.v1.Routes/Get")
             try:
-                data = get(RoutesRequest(topics=topics).SerializeToString(), self._left())
+                data = get(RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString(), self._left())
             except grpc.RpcError as error:
                 problem = f"name server {address}: {from_rpc_error(error, write=False).detail}"
                 continue
@@ -169,8 +168,8 @@ class Cluster:
     ) -> Reply:
         """Ask the group's leader, then its other members, until the timeout.
 
-        Raises the DledgerError of the last one asked. A write whose outcome is unknown is not
-        repeated.
+        Raises the DledgerError of the last member asked. Does not repeat a write whose outcome is
+        unknown.
         """
         last: DledgerError | None = None
         while True:
@@ -234,8 +233,8 @@ class Cluster:
     def _connected(self, address: str) -> grpc.Channel | None:
         """Return a channel to an address; None when it cannot be reached, so that nothing was sent.
 
-        A bare connection is tried first: an error of a gRPC call does not say whether the request
-        left.
+        It tries a bare connection first: the error of a gRPC call does not say whether the request
+        was sent.
         """
         channel = self._channels.get(address)
         if channel is not None:
@@ -252,7 +251,7 @@ class Cluster:
 
 
 def is_reachable(address: str, timeout: float) -> bool:
-    """Tell whether somebody listens at "host:port"; waits up to `timeout` seconds."""
+    """Tell whether a process listens at "host:port"; waits up to `timeout` seconds."""
     try:
         host, port = split_address(address)
         with socket.create_connection((host.strip("[]"), port), timeout):
@@ -262,7 +261,7 @@ def is_reachable(address: str, timeout: float) -> bool:
 
 
 def no_group() -> NoReturn:
-    """End the command: nobody is registered."""
+    """End the command: no group is registered."""
     raise CommandFailed("no broker group is registered", "start the members", code=Exit.UNREACHABLE)
 
 

@@ -4,15 +4,10 @@ from typing import Annotated
 
 import typer
 
-from dledger_broker.cli.output import CommandFailed, bad_input, print_line
+from dledger_broker.cli.connect import check_option_address
+from dledger_broker.cli.output import CommandFailed, print_line
 from dledger_broker.process.health import TIMEOUT_SECONDS, Unhealthy, look
-from dledger_proto.addresses import check_address
 from dledger_proto.exit_codes import Exit
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("health")(health)
 
 
 def health(
@@ -31,10 +26,7 @@ def health(
     `python -m dledger_broker.process.health`.
     """
     if address:
-        try:
-            check_address(address)
-        except ValueError as error:
-            bad_input(f"{address}, {error}")
+        check_option_address(address)
     try:
         print_line(look(address, timeout))
     except Unhealthy as error:

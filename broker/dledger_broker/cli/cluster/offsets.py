@@ -35,17 +35,6 @@ from dledger_proto.v1.broker_pb2_grpc import AdminStub, BrokerStub
 QueueOption = Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Only this queue.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for name, function in (
-        ("offsets", offsets),
-        ("trim", trim),
-        ("transfer", transfer),
-        ("lift-quarantine", lift_quarantine),
-    ):
-        app.command(name)(function)
-
-
 def offsets(
     topic: TopicName,
     group: Annotated[

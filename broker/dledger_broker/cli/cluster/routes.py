@@ -14,11 +14,6 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command()(routes)
-
-
 def routes(
     group: Annotated[str, typer.Option(help="Only this group.")] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,

@@ -52,11 +52,6 @@ COLUMNS: Final = (
 ASKED_AT_ONCE_MAX: Final = 32
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("status")(status)
-
-
 def status(
     group: Annotated[str, typer.Option(help="Only this group.")] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,

@@ -20,6 +20,14 @@ from dledger_proto.v1.routes_pb2 import GroupRoute
 NO_ANSWER: Final = "no answer"
 UNREGISTERED: Final = "not registered at the name server"
 
+LOG_FIELDS: Final = (
+    "first_index", "last_index", "durable_index", "first_position", "last_position",
+)  # fmt: skip
+UNKNOWN: Final = (
+    "term", "leader", "match_index", "commit", "applied", "lag", "flush", "clock_offset_ms",
+)  # fmt: skip
+"""Columns that are empty for a silent member."""
+
 Answer = StatusReply | DledgerError
 
 
@@ -98,14 +106,7 @@ def _fields(route: GroupRoute, member: Known) -> dict[str, object]:
         "member": member.name,
         "address": member.address or None,
         "role": NO_ANSWER,
-        "term": None,
-        "leader": None,
-        "match_index": None,
-        "commit": None,
-        "applied": None,
-        "lag": None,
-        "flush": None,
-        "clock_offset_ms": None,
+        **dict.fromkeys(UNKNOWN),
         "reason": "",
     }
 
@@ -140,11 +141,7 @@ def _answered(
         "flush": reply.flush_mode,
         "reason": "; ".join(filter(None, reasons)),
         "believed_leader": reply.leader or None,
-        "first_index": reply.first_index,
-        "last_index": reply.last_index,
-        "durable_index": reply.durable_index,
-        "first_position": reply.first_position,
-        "last_position": reply.last_position,
+        **{name: getattr(reply, name) for name in LOG_FIELDS},
         "digest": reply.digest.hex(),
         "format_level": reply.format_level,
         "group_id": reply.group_id.hex(),
@@ -173,9 +170,9 @@ def _silent(
 
 
 def _silence(member: Known, answers: Mapping[str, Answer]) -> int:
-    """Return for how many milliseconds nobody who missed a member has heard it; 0: not known.
+    """Return for how many milliseconds no process has heard a member; 0: not known.
 
-    A link that is up is no sign of life: that of a process that stands still is up as well.
+    A link that is up is no sign of life: the link of a paused process is up as well.
     """
     told = [progress.silent_ms for progress in _told_of(member.name, answers)]
     return min(filter(None, (*told, member.silent_ms)), default=0)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dledger_broker.cli.connect import is_inside, parse_name_servers
 from dledger_broker.cli.output import CommandFailed, bad_input
@@ -50,16 +50,19 @@ def open_source(
     return ClusterSource(addresses, storage.root, config, read_from, is_exporter=is_exporter)
 
 
+def not_installed(error: ModuleNotFoundError, extra: str) -> NoReturn:
+    """End the command: it needs an extra."""
+    remedy = f"install dledger with the extra {extra}, from a checkout or a wheel"
+    bad_input(f"{error.name} is not installed", remedy)
+
+
 @contextmanager
 def expected_failures() -> Generator[None]:
     """End the command with one line and an exit code for the failures that an export expects."""
     try:
         from dledger_client.export.errors import ExportCode, ExportError, folder_failed
     except ModuleNotFoundError as error:
-        bad_input(
-            f"{error.name} is not installed",
-            "install dledger with the extra arrow, from a checkout or a wheel",
-        )
+        not_installed(error, "arrow")
     codes = {
         ExportCode.BAD_OPTION: Exit.BAD_INPUT,
         ExportCode.FOREIGN_CLUSTER: Exit.CONFLICT,

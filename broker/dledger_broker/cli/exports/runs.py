@@ -5,7 +5,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from dledger_broker.cli.exports.opening import now_ms
+from dledger_broker.cli.exports.opening import not_installed, now_ms
 from dledger_broker.cli.exports.progress import Reporter
 from dledger_broker.cli.output import bad_input, note
 from dledger_proto.errors import DledgerError
@@ -36,10 +36,7 @@ def _spark_engine(master: str, reporter: Reporter) -> "Engine":
         from dledger_client.export.engines.spark import SparkEngine
         from dledger_client.spark import NoJavaError, session
     except ModuleNotFoundError as error:
-        bad_input(
-            f"{error.name} is not installed",
-            "install dledger with the extra spark, from a checkout or a wheel",
-        )
+        not_installed(error, "spark")
 
     def begin() -> "SparkSession":
         try:

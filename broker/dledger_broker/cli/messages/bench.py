@@ -53,11 +53,6 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("bench")(bench)
-
-
 def bench(
     topic: Annotated[str, typer.Option(help="Topic to write to; created when missing.")] = "bench",
     seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="For each mode.")] = 5.0,

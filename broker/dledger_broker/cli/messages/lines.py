@@ -1,11 +1,11 @@
 """Lines of a source that may be slow: a thread waits for it, the event loop never does.
 
-Owns: splitting bytes into lines, the bounded hand-over from the thread to the loop. Not: where the
-bytes come from (`read`), what a line is good for.
+Owns: splitting bytes into lines, the bounded hand-over from the thread to the loop. Not owned:
+where the bytes come from (`read`), what becomes of a line.
 
-A line ends at its line feed, which is not part of it; all other bytes stay, a carriage return, too.
-Lines are handed over as soon as they are read. Memory is bounded: the thread reads no further while
-`HANDED_OVER_MAX` reads wait to be taken, and of a line longer than the limit only its size is kept.
+A line ends at its line feed, which is not part of the line. All other bytes stay, also a carriage
+return. The thread hands lines over as soon as it has read them. Memory is bounded: the thread stops
+while `HANDED_OVER_MAX` reads wait to be taken, and keeps only the size of a line above the limit.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Read = Callable[[int], bytes]
 
 
 class TooLong(NamedTuple):
-    """What is left of a line above the limit."""
+    """Stands for a line above the limit."""
 
     size: int
 
@@ -39,7 +39,7 @@ class Splitter:
     def __init__(self, line_size_max: int) -> None:
         self._line_size_max = line_size_max
         self._begun = bytearray()
-        """What came of the line that has no end yet; empty once it is above the limit."""
+        """The begin of the line that has no end yet; empty once the line is above the limit."""
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[Line]:
@@ -52,7 +52,7 @@ class Splitter:
             self._add(rest)
 
     def end(self) -> Iterator[Line]:
-        """Iterate over what the source held behind its last line feed: one line, or none."""
+        """Iterate over the bytes behind the last line feed: one line, or none."""
         if self._size:
             yield self._take()
 
@@ -72,18 +72,18 @@ class Splitter:
 
 
 class LineFeed:
-    """Lines that a thread of its own reads. `start` and `take` are called on the loop's thread."""
+    """Lines that a thread reads. Call `start` and `take` on the loop's thread."""
 
     def __init__(self, read: Read, line_size_max: int) -> None:
         self._read = read
         self._splitter = Splitter(line_size_max)
         self._slots = threading.Semaphore(HANDED_OVER_MAX)
         self._handed_over: asyncio.Queue[list[Line] | OSError | None] = asyncio.Queue()
-        """Lines of one read; why no more can be read; or None for the end."""
+        """Lines of one read; the error that ended reading; or None for the end."""
         self._stopped = False
 
     def start(self) -> None:
-        """Begin to read. The thread is a daemon: nobody can end its wait for a source."""
+        """Begin to read. The thread is a daemon: its wait for a source cannot be ended."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._run, args=(loop,), name="dledger input", daemon=True).start()
 
@@ -108,7 +108,7 @@ class LineFeed:
                     return
                 loop.call_soon_threadsafe(self._handed_over.put_nowait, lines)
         except RuntimeError:
-            if not loop.is_closed():  # else nobody takes lines any more
+            if not loop.is_closed():  # else no coroutine takes lines any more
                 raise
 
     def _reads(self) -> Iterator[list[Line] | OSError | None]:
@@ -127,7 +127,7 @@ class LineFeed:
 
 
 def reading(descriptor: int) -> Read:
-    """Return what reads from a file, pipe or terminal, also one that was opened not to block."""
+    """Return the function that reads a file, pipe or terminal, also a non-blocking one."""
 
     def read(size: int) -> bytes:
         while True:

@@ -54,9 +54,7 @@ PROGRESS_SECONDS: Final = 0.1
 ERRORS_SHOWN_MAX: Final = 5
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("send", epilog="Of several messages the worst outcome counts.")(send)
+EPILOG: Final = "Of several messages the worst outcome counts."
 
 
 class Dressing(TypedDict):

@@ -55,11 +55,6 @@ Show = Callable[[ConsumedRecord], None]
 """Prints one message."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("tail")(tail)
-
-
 def tail(
     topic: TopicName,
     queue: QueueOption = None,

@@ -5,7 +5,7 @@ A running member can be inspected, too; then the newest bytes may be half writte
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final, NoReturn, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
@@ -46,6 +46,7 @@ from dledger_proto.entry import (
     KIND_BATCHES,
     KIND_COMMANDS,
     KIND_GENESIS,
+    KIND_NAMES,
     CorruptEntry,
     DecodedEntry,
     parse_genesis,
@@ -54,8 +55,6 @@ from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
 
 T = TypeVar("T")
-
-_KINDS: Final = ("no-op", "batches", "commands", "genesis")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -359,7 +358,7 @@ def _piece_fields(piece: Piece, *, payloads: bool) -> dict[str, object]:
                 "file": str(path),
                 "index": found.index,
                 "term": found.term,
-                "kind": _KINDS[found.kind],
+                "kind": KIND_NAMES[found.kind],
                 "position": found.position,
                 "size": found.size,
                 "time_ms": found.time_ms,

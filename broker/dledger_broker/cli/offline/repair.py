@@ -61,11 +61,6 @@ UP_DEPTH: Final = 3
 """`dledger up` keeps a group in FOLDER/MEMBER/data/GROUP."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("repair")(repair)
-
-
 def repair(
     folder: FolderArgument,
     yes: Yes = False,
@@ -130,9 +125,9 @@ def _how_to_start(folder: Path) -> str:
 def find_damage(folder: Path) -> Iterator[str]:
     """Yield a sentence for each thing that keeps a member from using the folder.
 
-    What a start would refuse is decided by recovery itself; a torn end, which it would cut, is no
-    damage. What a start does not read, the entries below the checkpoint and the rows of a large
-    state, is read as well. CommandFailed when something may not be read: that is no damage.
+    Recovery itself decides what a start would refuse. A torn end is no damage: a start cuts it off.
+    The search also reads what a start does not read: the entries below the checkpoint and the rows
+    of a large state. CommandFailed when this process may not read a file: that is no damage.
     """
     identity = read_identity(folder)
     yield from _problem(identity)

@@ -8,11 +8,6 @@ import typer
 from dledger_broker.cli.output import CommandFailed, console
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("demo")(demo)
-
-
 def demo(
     folder: Annotated[
         Path,

@@ -9,12 +9,6 @@ import typer
 from dledger_broker.cli.output import bad_input
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (broker, namesrv):
-        app.command()(command)
-
-
 def broker(
     config: Annotated[
         Path | None,

@@ -76,11 +76,6 @@ EPILOG: Final = (
 )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("up", epilog=EPILOG)(up)
-
-
 def up(
     folder: Annotated[Path, typer.Option(help="Folder for data and logs.")] = Path("data"),
     members: Annotated[
@@ -286,10 +281,8 @@ class Supervisor:
             reply = RoutesReply.FromString(get())
         except grpc.RpcError:
             return ""
-        for group in reply.groups:
-            if group.group == self._cluster.group:
-                return group.leader
-        return ""
+        wanted = self._cluster.group
+        return next((route.leader for route in reply.groups if route.group == wanted), "")
 
     def _tell(self, leader: str) -> None:
         cluster = self._cluster
