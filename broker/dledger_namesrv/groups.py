@@ -72,8 +72,6 @@ class BrokerGroup:
     term_told_at: Session = 0
     """The newest stream at the time when `term` was first told."""
 
-    # What members tell.
-
     def count(self) -> bool:
         """Count the told lists and roles again; True when members or role of the group changed."""
         before = self.configured, self.control_group
@@ -154,8 +152,6 @@ class BrokerGroup:
         if self.leader == member:
             self.leader = ""
 
-    # What clients hear.
-
     def route(self) -> GroupRoute:
         """Return the group as clients see it, members in order of their ids."""
         return GroupRoute(
@@ -163,7 +159,15 @@ class BrokerGroup:
             leader=self.leader,
             term=self.term,
             control_group=self.control_group,
-            members=self._member_routes(),
+            members=[
+                MemberRoute(
+                    member=member.name,
+                    address=member.address,
+                    alive=member.alive,
+                    peer_address=member.peer_address,
+                )
+                for member in sorted(self._belonging(), key=lambda member: member.name)
+            ],
         )
 
     def claims(self) -> Iterator[MemberClaim]:
@@ -190,17 +194,6 @@ class BrokerGroup:
         if member.leader and member.term < self.term:
             return "others tell of a later term"
         return ""
-
-    def _member_routes(self) -> Iterator[MemberRoute]:
-        for member in sorted(self._belonging(), key=lambda member: member.name):
-            yield MemberRoute(
-                member=member.name,
-                address=member.address,
-                alive=member.alive,
-                peer_address=member.peer_address,
-            )
-
-    # Which members count.
 
     def _belonging(self) -> list[Member]:
         return [member for member in self.members.values() if self.has(member.name)]

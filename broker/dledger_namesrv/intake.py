@@ -7,7 +7,7 @@ more than a member needs to say. Not owned: whether what a member says is true (
 from typing import Final
 
 from dledger_proto.addresses import check_address
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import DledgerError, invalid
 from dledger_proto.limits import (
     GROUP_NAME_LENGTH_MAX,
     MEMBERS_MAX,
@@ -82,8 +82,8 @@ def _check_address(field: str, address: str) -> None:
         check_address(address)
     except ValueError as error:
         shown = repr(address[:ADDRESS_SHOWN_LENGTH_MAX])
-        raise DledgerError(Code.INVALID_ARGUMENT, f"{field}: {shown}, {error}") from None
+        raise invalid(f"{field}: {shown}, {error}") from None
 
 
 def _illegal(field: str, value: str, limit: str) -> DledgerError:
-    return DledgerError(Code.INVALID_ARGUMENT, f"{field}: {value}, must be {limit}")
+    return invalid(f"{field}: {value}, must be {limit}")

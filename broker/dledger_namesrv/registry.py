@@ -32,9 +32,9 @@ from dledger_namesrv.changes import ChangeLog
 from dledger_namesrv.chunks import routes_at_once, routes_in_parts
 from dledger_namesrv.groups import BrokerGroup, Member, Session
 from dledger_namesrv.intake import check_registration
-from dledger_namesrv.silent import Last, SilentMembers
+from dledger_namesrv.silent import GROUPS_MAX, MEMBERS_PER_GROUP_MAX, Last, SilentMembers
 from dledger_namesrv.topics import TopicTable
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import FRAME_SIZE_TARGET
 from dledger_proto.v1.broker_pb2 import Topic
 from dledger_proto.v1.routes_pb2 import (
@@ -45,9 +45,6 @@ from dledger_proto.v1.routes_pb2 import (
 )
 
 LEASE_SECONDS: Final = 10.0
-GROUPS_MAX: Final = 1_000
-MEMBERS_PER_GROUP_MAX: Final = 16
-"""More than the seven voters, because a replaced member stays listed until its lease ends."""
 TOPICS_MAX: Final = 500_000
 CHANGED_KEYS_MAX: Final = 2 * (TOPICS_MAX + GROUPS_MAX)
 
@@ -59,10 +56,6 @@ _TOPIC: Final = "topic"
 
 Note = Callable[[str, dict[str, object]], None]
 """Called with what an operator wants to know: an event name and its fields."""
-
-
-def _no_note(_event: str, _fields: dict[str, object]) -> None:
-    pass
 
 
 @dataclass(slots=True)
@@ -77,11 +70,16 @@ class Registry:
     """Registrations in, routes out."""
 
     def __init__(
-        self, cluster: str = "", *, lease: float = LEASE_SECONDS, note: Note = _no_note
+        self,
+        cluster: str = "",
+        *,
+        lease: float = LEASE_SECONDS,
+        note: Note = lambda _event, _fields: None,
     ) -> None:
         self._named_cluster = cluster
         self._cluster = cluster
-        self._lease = lease
+        self.lease = lease
+        """Seconds for which one message keeps a member listed."""
         self._note = note
         self._streams: dict[Session, _Stream] = {}
         self._newest_session: Session = 0
@@ -89,8 +87,6 @@ class Registry:
         self._silent = SilentMembers()
         self._topics = TopicTable()
         self._changes: ChangeLog[_Key] = ChangeLog(CHANGED_KEYS_MAX)
-
-    # Registration
 
     def open_session(self) -> Session:
         """Return the number of a new registration stream."""
@@ -149,7 +145,7 @@ class Registry:
         return RegistrationAnswer(
             sequence=registration.sequence,
             send_full=send_full,
-            lease_ms=round(self._lease * 1000),
+            lease_ms=round(self.lease * 1000),
         )
 
     def close_session(self, session: Session) -> None:
@@ -192,20 +188,13 @@ class Registry:
         )
 
     @property
-    def lease(self) -> float:
-        """Seconds for which one message keeps a member listed."""
-        return self._lease
-
-    # Routes
-
-    @property
     def version(self) -> int:
         """Grows with every change that a watcher wants to see."""
         return self._changes.version
 
     def snapshot(self, names: Names = ()) -> list[RoutesReply]:
         """Return everything: a full reply and, when it is large, others that complete it."""
-        topics = self._topics.living_of(names) if names else self._topics.living()
+        topics = self._topics.living(names)
         groups = (self._route(self._groups[name]) for name in sorted(self._groups))
         return routes_in_parts(self._cluster, groups, topics, full=True)
 
@@ -250,8 +239,6 @@ class Registry:
         route.control_group = group.name == self._topics.control
         return route
 
-    # The steps of a registration
-
     def _check(self, stream: _Stream, registration: Registration) -> None:
         check_registration(registration)
         if self._cluster and registration.cluster != self._cluster:
@@ -263,10 +250,9 @@ class Registry:
             registration.group,
             registration.member,
         ):
-            raise _illegal(
-                "member",
-                f"{registration.group}/{registration.member}",
-                f"one stream registers one member, this one {stream.group}/{stream.member}",
+            raise invalid(
+                f"member: {registration.group}/{registration.member}, but one stream registers one "
+                f"member, this one {stream.group}/{stream.member}"
             )
         room = TOPICS_MAX - len(self._topics)
         if len(registration.topics) > room and self._topics.unknown(registration.topics) > room:
@@ -318,7 +304,7 @@ class Registry:
         if (member.address, member.peer_address) != told:
             member.address, member.peer_address = told
             self._changes.mark((_GROUP, group.name))
-        member.lease_end = now + self._lease
+        member.lease_end = now + self.lease
         member.term, member.leader = registration.term, registration.leader
         member.configured = tuple(registration.configured_members) or member.configured
         member.control_group = registration.control_group
@@ -366,7 +352,7 @@ class Registry:
 
     def _remove(self, group: BrokerGroup, member: Member) -> None:
         del group.members[member.name]
-        last = Last(member.address, member.peer_address, member.lease_end - self._lease)
+        last = Last(member.address, member.peer_address, member.lease_end - self.lease)
         self._silent.left(
             group.name, group.configured, member.name, last, control=group.control_group
         )
@@ -387,7 +373,3 @@ class Registry:
                 self._changes.mark((_TOPIC, topic_id))
             else:
                 self._changes.forget((_TOPIC, topic_id))
-
-
-def _illegal(field: str, value: str, limit: str) -> DledgerError:
-    return DledgerError(Code.INVALID_ARGUMENT, f"{field}: {value}, must be {limit}")

@@ -14,10 +14,9 @@ from typing import Final
 
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 
 from dledger_namesrv.registry import LEASE_SECONDS, Names, Registry
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.rpc.aio import make_server
 from dledger_proto.rpc.raw import (
     MESSAGE_SIZE_OPTIONS,
@@ -29,7 +28,7 @@ from dledger_proto.rpc.raw import (
     raw_handlers,
 )
 from dledger_proto.rpc.stall import within_stall_limit
-from dledger_proto.rpc.status import abort
+from dledger_proto.rpc.status import abort, parsed
 from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer, RoutesRequest
 
 WATCHERS_MAX: Final = 10_000
@@ -81,8 +80,6 @@ class NameServerService:
         self._snapshot: tuple[int, list[bytes]] | None = None
         self._deltas: dict[tuple[int, int], bytes | None] = {}
 
-    # Registry
-
     async def register(self, stream: AsyncIterator[bytes], context: RawContext) -> None:
         """Serve /dledger.v1.Registry/Register until the stream ends."""
         try:
@@ -100,7 +97,7 @@ class NameServerService:
         session = self._registry.open_session()
         try:
             async for data in stream:
-                answer = self._take(session, _registration(data))
+                answer = self._take(session, parsed(Registration, data))
                 await write(answer.SerializeToString())
         finally:
             self._registrations -= 1
@@ -112,8 +109,6 @@ class NameServerService:
             return self._registry.register(session, registration, self._clock())
         finally:
             self._tell_soon()
-
-    # Routes
 
     async def get(self, data: bytes, context: RawContext) -> bytes:
         """Serve /dledger.v1.Routes/Get."""
@@ -181,8 +176,6 @@ class NameServerService:
             self._deltas[key] = delta
         return delta
 
-    # Telling watchers
-
     def _tell_soon(self) -> None:
         """Wake the watchers once for all that changes within this turn of the loop."""
         if self._registry.version != self._told_version and not self._telling:
@@ -226,23 +219,10 @@ class NameServerService:
 
 
 def _names(data: bytes) -> Names:
-    try:
-        request = RoutesRequest.FromString(data)
-    except DecodeError as error:
-        raise DledgerError(Code.INVALID_ARGUMENT, f"not a RoutesRequest: {error}") from error
+    request = parsed(RoutesRequest, data)
     if len(request.topics) > NAMES_PER_REQUEST_MAX:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT,
-            f"topics: {len(request.topics)} names, at most {NAMES_PER_REQUEST_MAX}",
-        )
+        raise invalid(f"topics: {len(request.topics)} names, at most {NAMES_PER_REQUEST_MAX}")
     return frozenset(request.topics)
-
-
-def _registration(data: bytes) -> Registration:
-    try:
-        return Registration.FromString(data)
-    except DecodeError as error:
-        raise DledgerError(Code.INVALID_ARGUMENT, f"not a Registration: {error}") from error
 
 
 class NameServer:

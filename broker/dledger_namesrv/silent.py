@@ -15,6 +15,7 @@ from dledger_proto.v1.routes_pb2 import GroupRoute, SilentMember
 KEPT_SECONDS: Final = 7 * 24 * 3_600.0
 GROUPS_MAX: Final = 1_000
 MEMBERS_PER_GROUP_MAX: Final = 16
+"""More than the seven voters, because a replaced member stays listed until its lease ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +75,11 @@ class SilentMembers:
         known = self._groups.get(group)
         left = known.left if known is not None else {}
         for name in sorted(set(configured or left) - set(listed)):
-            last = left.get(name)
-            if last is None:
-                yield SilentMember(member=name)
-            else:
-                silent_ms = max(round((now - last.heard_at) * 1_000), 1)
-                yield SilentMember(
-                    member=name,
-                    address=last.address,
-                    peer_address=last.peer_address,
-                    silent_ms=silent_ms,
-                )
+            member, last = SilentMember(member=name), left.get(name)
+            if last is not None:
+                member.address, member.peer_address = last.address, last.peer_address
+                member.silent_ms = max(round((now - last.heard_at) * 1_000), 1)
+            yield member
 
     def groups(self, listed: Collection[str], now: float) -> Iterator[GroupRoute]:
         """Yield the groups without a listed member, in order of their names."""

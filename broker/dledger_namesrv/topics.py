@@ -162,14 +162,9 @@ class TopicTable:
         rows = (self._rows[topic_id] for topic_id in ids)
         return max(rows, key=lambda row: (self.control in row.told, _age(row.topic))).topic
 
-    def living(self) -> Iterator[Topic]:
-        """Yield every topic that is not deleted, one of each name."""
-        for name in self._ids_by_name:
-            yield from self.living_of((name,))
-
-    def living_of(self, names: Iterable[str]) -> Iterator[Topic]:
-        """Yield the topics of these names that are not deleted."""
-        for name in names:
+    def living(self, names: Iterable[str] = ()) -> Iterator[Topic]:
+        """Yield the topics of these names, by default of all, that are not deleted."""
+        for name in names or self._ids_by_name:
             topic = self.by_name(name)
             if topic is not None and not topic.deleted:
                 yield topic

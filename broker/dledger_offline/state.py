@@ -194,6 +194,9 @@ def _producer_window(key: bytes, value: bytes) -> tuple[str, Fields]:
     return name, fields
 
 
+_NUMBERS: Final = {COUNTED_KEY[1:]: "counted_ms", FLOOR_KEY[1:]: "control_index"}
+
+
 def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
     name = key.decode()
     if name == "applied":
@@ -209,10 +212,8 @@ def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
         return name, {"magic": value[:4].decode(), "version": int.from_bytes(value[4:6], "little")}
     if name == "level":
         return name, {"format_level": LEVEL_VALUE.unpack(value)[0]}
-    if key == COUNTED_KEY[1:]:
-        return name, {"counted_ms": KEY_U64.unpack(value)[0]}
-    if key == FLOOR_KEY[1:]:
-        return name, {"control_index": KEY_U64.unpack(value)[0]}
+    if key in _NUMBERS:
+        return name, {_NUMBERS[key]: KEY_U64.unpack(value)[0]}
     if key == CONTROL_KEY[1:]:
         return name, {"control_id": value.hex()}
     return name, {"bytes": value.hex()}

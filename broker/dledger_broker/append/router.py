@@ -11,7 +11,7 @@ handed to another member: the client gets UNKNOWN_OUTCOME when the outcome is no
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -65,12 +65,8 @@ class PendingBatch:
 _NOTHING: Final = memoryview(b"")
 
 
-class Forwarder(Protocol):
-    """Sends batches to the leader of the group (`cluster.forward.AppendForwarder`)."""
-
-    def send(self, address: str, items: Sequence[PendingBatch]) -> None:
-        """Send in order; each batch is answered exactly once, with what the leader said."""
-        ...
+Forward = Callable[[str, Sequence[PendingBatch]], None]
+"""Sends batches in order to the leader at an address; each is answered exactly once."""
 
 
 class AppendRouter:
@@ -80,12 +76,12 @@ class AppendRouter:
         self,
         host: GroupHost,
         names: GroupNames,
-        forwarder: Forwarder,
+        forward: Forward,
         clock: Clock,
     ) -> None:
         self._host = host
         self._names = names
-        self._forwarder = forwarder
+        self._forward = forward
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._staged: list[PendingBatch] = []
@@ -144,7 +140,7 @@ class AppendRouter:
         elif leadership.leader not in (None, self._names.member) and not self._stopping:
             assert leadership.leader is not None
             address = self._names.addresses.get(MemberId(leadership.leader), "")
-            self._forwarder.send(address, items)
+            self._forward(address, items)
         else:
             self._park(items)
 
@@ -208,8 +204,6 @@ class AppendRouter:
             else:
                 assert isinstance(result, Refused), f"a batch gave {result!r}"
                 item.refuse(result.code, result.detail, term=term)
-
-    # Elections.
 
     def _park(self, items: Sequence[PendingBatch]) -> None:
         if self._stopping:

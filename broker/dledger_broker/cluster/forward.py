@@ -19,7 +19,7 @@ import structlog
 from dledger.clock import Clock
 from dledger_broker.append.router import PendingBatch
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import FRAME_ROWS_MAX, FRAME_SIZE_TARGET
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.frames import encode_append, parse_answers
@@ -47,7 +47,7 @@ class AppendForwarder:
         """All streams, also those that were replaced and still drain."""
 
     def send(self, address: str, items: Sequence[PendingBatch]) -> None:
-        """See `router.Forwarder`. A change of leader begins a new stream; the old one drains."""
+        """See `router.Forward`. A change of leader begins a new stream; the old one drains."""
         stream = self._stream
         if stream is None or stream.address != address or stream.is_over:
             if stream is not None:
@@ -170,21 +170,13 @@ class _ForwardStream:
     def _take_answers(self, frame: bytes) -> None:
         rows = parse_answers(frame)
         if len(rows) > len(self._sent):
-            raise DledgerError(
-                Code.INVALID_ARGUMENT,
-                f"{len(rows)} answers came for {len(self._sent)} forwarded batches",
-            )
+            raise invalid(f"{len(rows)} answers came for {len(self._sent)} forwarded batches")
         for row in rows:
             expected = self._next_number - len(self._sent)
             if row.number != expected:
-                raise DledgerError(
-                    Code.INVALID_ARGUMENT,
-                    f"answer {row.number} came, answer {expected} is the next",
-                )
+                raise invalid(f"answer {row.number} came, answer {expected} is the next")
             item = self._sent.popleft()
             item.answer(replace(row, number=item.number))
-
-    # The end.
 
     def _writer_ended(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled() or task.exception() is not None:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from dledger.raft.driver.tasks import end_task
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.group.group_view import GroupView
-from dledger_broker.process.tasks import keep_running
+from dledger_broker.process.tasks import start_running
 from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_namesrv.chunks import chunks_of
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
@@ -58,8 +58,7 @@ class Registrar:
     def start(self) -> None:
         """Begin to register."""
         name = f"register {self._view.names.group} at {self._name_server}"
-        work = keep_running(self._run, name)
-        self._task = asyncio.get_running_loop().create_task(work, name=name)
+        self._task = start_running(self._run, name)
 
     async def stop(self) -> None:
         """Close the stream: the name server drops this member at once."""

@@ -25,7 +25,7 @@ from dledger_broker.cluster.view import ClusterView
 from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
 from dledger_broker.rpc.topic_proto import layout_from_proto, topic_to_proto, topic_type
 from dledger_broker.usecases.messaging import ID_SIZE, Messaging, check_id
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.names import check_topic_name
 from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
@@ -88,9 +88,7 @@ class TopicAuthority:
         await view.confirm(CALL_SECONDS_MAX)
         applied = view.machine.applied_index
         if request.known_index > applied:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT, f"known_index {request.known_index}, at most {applied} here"
-            )
+            raise invalid(f"known_index {request.known_index}, at most {applied} here")
         known = view.machine.queries.topic_by_name(request.name)
         if request.automatic:
             if known is not None:
@@ -157,10 +155,9 @@ class TopicAuthority:
         """Raise INVALID_ARGUMENT for a group that this process does not know."""
         unknown = [name for name in groups if self._cluster.place(name) is None]
         if unknown:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid(
                 f"{field}: no group has the name {', '.join(map(repr, unknown))}, known are "
-                f"{', '.join(self._cluster.groups())}",
+                f"{', '.join(self._cluster.groups())}"
             )
 
     async def carry(self, topic: Topic) -> list[str]:

@@ -24,10 +24,10 @@ from dledger_broker.cluster.channels import GROUP_KEY, Channels
 from dledger_broker.cluster.topic_pages import BadPage, check_history, check_page, knows
 from dledger_broker.cluster.view import ClusterView
 from dledger_broker.process.logs import Quiet
-from dledger_broker.process.tasks import keep_running
+from dledger_broker.process.tasks import start_running
 from dledger_broker.rpc.topic_proto import topic_from_proto
 from dledger_broker.usecases.messaging import Messaging, check_id
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.rpc import raw, status
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -104,8 +104,7 @@ class TopicFollower:
 
     def start(self) -> None:
         """Begin to follow."""
-        work = keep_running(self._run, "topics")
-        self._task = asyncio.get_running_loop().create_task(work, name="topics")
+        self._task = start_running(self._run, "topics")
 
     async def stop(self) -> None:
         """End."""
@@ -135,10 +134,9 @@ class TopicFollower:
         if problem:
             raise DledgerError(Code.UNAVAILABLE, problem)
         if not knows(queries, topic_id, control_index):
-            raise DledgerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid(
                 f"topic {topic_id.hex()}, control index {control_index}: {self._control_group} "
-                "has not decided so, or it was refused here",
+                "has not decided so, or it was refused here"
             )
 
     def _leadership_changed(self, _leadership: Leadership) -> None:

@@ -11,7 +11,7 @@ from dledger.log.identity import GROUP_ID_SIZE
 from dledger.state.queries import Queries
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.rpc.topic_proto import topic_to_proto
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import invalid
 from dledger_proto.limits import TOPICS_PAGE_SIZE, TOPICS_PER_PAGE_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -70,9 +70,8 @@ def _after(request: pb.ListTopicsRequest) -> tuple[int, bytes]:
     if not request.cursor:
         return request.since_control_index, LAST_ID
     if len(request.cursor) != CURSOR.size:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT,
-            f"cursor of {len(request.cursor)} bytes: must be the one of the answer before",
+        raise invalid(
+            f"cursor of {len(request.cursor)} bytes: must be the one of the answer before"
         )
     index, topic_id = CURSOR.unpack(request.cursor)
     return index, topic_id

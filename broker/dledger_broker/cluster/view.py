@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from dledger.raft.driver.tasks import end_task
 from dledger_broker.cluster.channels import Channels
-from dledger_broker.process.tasks import keep_running
+from dledger_broker.process.tasks import start_running
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
 from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.rpc import raw
@@ -62,11 +62,9 @@ class ClusterView:
 
     def start(self, name_servers: tuple[str, ...], channels: Channels) -> None:
         """Watch the routes of each name server."""
-        loop = asyncio.get_running_loop()
         for address in name_servers:
-            name = f"routes of {address}"
-            watch = keep_running(partial(self._watch, address, channels), name)
-            self._tasks.append(loop.create_task(watch, name=name))
+            watch = partial(self._watch, address, channels)
+            self._tasks.append(start_running(watch, f"routes of {address}"))
 
     async def stop(self) -> None:
         """End the watches."""

@@ -38,12 +38,12 @@ from dledger_proto.limits import (
     GIB,
     GROUP_NAME_LENGTH_MAX,
     KIB,
+    MEMBERS_MAX,
     MIB,
     PRODUCER_EXPIRY_MS,
     QUEUES_PER_TOPIC_MAX,
 )
 
-MEMBERS_PER_GROUP_MAX: Final = 7
 GROUPS_PER_PROCESS_MAX: Final = 16
 NAME_SERVERS_MAX: Final = 16
 
@@ -102,12 +102,8 @@ class GroupConfig(Section):
     """
 
     name: Name
-    members: Annotated[
-        Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_PER_GROUP_MAX)
-    ]
-    clients: Annotated[
-        Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_PER_GROUP_MAX)
-    ] = {}
+    members: Annotated[Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_MAX)]
+    clients: Annotated[Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_MAX)] = {}
     member: Name = ""
     folder: FolderPath = Path()
 
@@ -340,10 +336,6 @@ class MemberConfig(Section):
             uncommitted_bytes_max=raft.uncommitted_bytes_max,
             waiting_bytes_max=raft.waiting_bytes_max,
         )
-
-    def is_control_group(self, group: GroupConfig) -> bool:
-        """Tell whether the group decides topics for the cluster."""
-        return group.name == self.control_group
 
 
 def _fill_derived(config: MemberConfig) -> None:

@@ -50,7 +50,7 @@ PAUSE_S = 3.0
 SETTLE_S = 60.0
 """How long the group may take to serve, at the start and after all members were killed."""
 BUFFER_BYTES = 8 << 20
-"""Rows handed over and not yet acknowledged: enough for full speed, short enough a queue."""
+"""Bytes of rows that wait for their acknowledgement: enough for full speed, and a short queue."""
 BURST = 200
 """Rows handed over between two looks at the clock and the event loop."""
 
@@ -86,7 +86,7 @@ def run(folder: Path, report_folder: Path, console: Console) -> int:
     _empty(folder)
     console.print(f"reading {ROWS:,} departures")
     rows = departures()
-    gc.freeze()  # a third of a million rows: not to be walked by every collection
+    gc.freeze()  # so that no collection walks a third of a million rows
     cluster = LocalCluster(
         folder,
         cluster=CLUSTER,
@@ -253,7 +253,7 @@ class _Demo:
             self._cluster.kill(name)
 
     async def _reach(self, rows: int, limit_s: float | None = None) -> None:
-        """Wait until so many rows are acknowledged, or for `limit_s` seconds: no fault is late."""
+        """Wait until so many rows are acknowledged, but no longer than `limit_s` seconds."""
         self._stream.wanted = rows
         self._stream.reached.clear()
         if self._stream.acknowledged < rows:

@@ -41,7 +41,7 @@ from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.process.log_trace import LogTrace
-from dledger_broker.process.tasks import keep_running
+from dledger_broker.process.tasks import start_running
 from dledger_broker.process.upkeep import Upkeep
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import DledgerError
@@ -144,7 +144,7 @@ class GroupRuntime:
             MemberId(group.member),
             _by_member(group.members),
             _by_member(group.clients),
-            config.is_control_group(group),
+            group.name == config.control_group,
         )
         self.view = GroupView(
             names,
@@ -160,7 +160,7 @@ class GroupRuntime:
         self.view.watch()
         self.messaging = Messaging(self.view)
         self._forwarder = AppendForwarder(group.name, self._channels, self._clock, self._reroute)
-        self.router = AppendRouter(host, names, self._forwarder, self._clock)
+        self.router = AppendRouter(host, names, self._forwarder.send, self._clock)
 
     def _reroute(self, items: Sequence[PendingBatch]) -> None:
         self.router.reroute(items)
@@ -195,10 +195,8 @@ class GroupRuntime:
         )
         for link in self._links.values():
             link.start()
-        loop = asyncio.get_running_loop()
-        name = f"upkeep {names.group}"
         upkeep = Upkeep(self.view, duties(config.topics.producer_expiry_ms), self.known_index)
-        self._upkeep_task = loop.create_task(keep_running(upkeep.run, name), name=name)
+        self._upkeep_task = start_running(upkeep.run, f"upkeep {names.group}")
 
     async def hand_over(self) -> None:
         """Give leadership away; nothing when this member does not lead, or is alone."""

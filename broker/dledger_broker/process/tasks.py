@@ -15,6 +15,11 @@ from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
 AGAIN_SECONDS: Final = RECONNECT_BACKOFF_MAX_MS / 1000
 
 
+def start_running(work: Callable[[], Awaitable[None]], what: str) -> "asyncio.Task[None]":
+    """Return a task of this name that runs `work` until it returns, over crashes."""
+    return asyncio.get_running_loop().create_task(keep_running(work, what), name=what)
+
+
 async def keep_running(work: Callable[[], Awaitable[None]], what: str) -> None:
     """Run `work` until it returns; when it raises, log the error and restart it after a second.
 

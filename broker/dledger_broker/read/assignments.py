@@ -9,7 +9,7 @@ from typing import Final
 from dledger.types import QueueOffset
 from dledger_broker.usecases.messaging import Messaging
 from dledger_broker.usecases.queues import OF_ONE_QUEUE, resolve_each
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import DledgerError, invalid
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX, FRAME_SIZE_MAX, FRAME_SIZE_TARGET, MIB
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -59,9 +59,8 @@ async def assignments_of(messaging: Messaging, request: pb.FetchRequest) -> list
     A queue that is not here, or may not be read, is refused alone: the others are served.
     """
     if not 1 <= len(request.assignments) <= FETCH_ASSIGNMENTS_MAX:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT,
-            f"{len(request.assignments)} assignments, must be 1 to {FETCH_ASSIGNMENTS_MAX}",
+        raise invalid(
+            f"{len(request.assignments)} assignments, must be 1 to {FETCH_ASSIGNMENTS_MAX}"
         )
     queues = await resolve_each(messaging, [wanted.queue for wanted in request.assignments])
     assignments: list[Assignment] = []

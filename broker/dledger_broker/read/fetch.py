@@ -205,7 +205,9 @@ class FetchSession:
                 raise assignment.refusal
             minimum, maximum = queries.queue_bounds(assignment.topic_id, assignment.queue)
             if assignment.offset > maximum:
-                maximum = await self._confirmed_maximum(assignment, maximum)
+                await self._view.confirm()
+                _, now = queries.queue_bounds(assignment.topic_id, assignment.queue)
+                maximum = max(maximum, now)
             _check_range(assignment.offset, minimum, maximum)
             if assignment.offset == maximum:
                 return None
@@ -235,10 +237,6 @@ class FetchSession:
             detail=detail,
         )
         return Prepared(frame, assignment.offset, was_cold=False, is_error=True)
-
-    async def _confirmed_maximum(self, assignment: Assignment, maximum: int) -> int:
-        await self._view.confirm()
-        return max(maximum, self._queries.queue_bounds(assignment.topic_id, assignment.queue)[1])
 
     async def _load(
         self,

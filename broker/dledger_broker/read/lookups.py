@@ -25,7 +25,7 @@ from dledger.state.values import QueueSpan
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.read.batches import STORAGE_ERRORS, SpanReader, read_batches
 from dledger_proto.batch.codec import BatchView, cut_record, parse_message_id
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.keyhash import key_hash
 from dledger_proto.limits import (
     LOOKUP_ANSWER_SIZE_TARGET,
@@ -54,10 +54,6 @@ class Place(NamedTuple):
     queue: int
     span: QueueSpan
     first: int
-
-    def offset_of(self, record: int) -> int:
-        """Return the offset of a record of the batch."""
-        return self.span.base_offset + record - self.span.first_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +93,12 @@ class KeyQuestion:
         if not self.cursor:
             return None
         if len(self.cursor) != CURSOR.size:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT,
-                f"cursor of {len(self.cursor)} bytes: must be the one of the answer before",
+            raise invalid(
+                f"cursor of {len(self.cursor)} bytes: must be the one of the answer before"
             )
         position, record = CURSOR.unpack(self.cursor)
         if position > OFFSET_MAX:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT, f"cursor: no batch can be at position {position}"
-            )
+            raise invalid(f"cursor: no batch can be at position {position}")
         return position, record
 
 
@@ -150,14 +143,13 @@ class Lookups:
             hit = self._view.machine.queries.lookup_message_id(producer_id, number)
         if hit is None:
             return None
-        return await self._one(Place(hit.topic_id, hit.queue, hit.span, hit.record))
+        place = Place(hit.topic_id, hit.queue, hit.span, hit.record)
+        return await self._in_pool(partial(cut_one, self._view.log, place))
 
     async def at(self, topic_id: bytes, queue: int, offset: int, span: QueueSpan) -> Found:
         """Return the record at an offset of a queue, from the batch that holds it."""
         record = span.first_record + offset - span.base_offset
-        return await self._one(Place(topic_id, queue, span, record))
-
-    async def _one(self, place: Place) -> Found:
+        place = Place(topic_id, queue, span, record)
         return await self._in_pool(partial(cut_one, self._view.log, place))
 
     async def _in_pool(self, job: Callable[[], T]) -> T:
@@ -267,7 +259,6 @@ def _cut(view: BatchView, place: Place, record: int) -> Found:
 def _row(
     place: Place, record: int, batch: bytes = b"", problem: DledgerError | None = None
 ) -> Found:
-    return Found(
-        place.topic_id, place.queue, place.offset_of(record), place.span.store_time_ms, batch,
-        problem,
-    )  # fmt: skip
+    span = place.span
+    offset = span.base_offset + record - span.first_record
+    return Found(place.topic_id, place.queue, offset, span.store_time_ms, batch, problem)

@@ -13,7 +13,7 @@ from typing import Final
 from dledger.state.queries import Queries
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_broker.usecases.queues import resolve_each
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import DledgerError, invalid
 from dledger_proto.limits import LOOKS_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -25,9 +25,8 @@ async def plan_reads(messaging: Messaging, request: pb.PlanReadsRequest) -> pb.P
     """Answer from one applied index, behind a read barrier; INVALID_ARGUMENT for too many times."""
     times = sum(len(wanted.times_ms) for wanted in request.queues)
     if times > LOOKS_PER_CALL_MAX:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT,
-            f"times_ms: {times} times, at most {LOOKS_PER_CALL_MAX} over all queues of a call",
+        raise invalid(
+            f"times_ms: {times} times, at most {LOOKS_PER_CALL_MAX} over all queues of a call"
         )
     found = await resolve_each(messaging, [wanted.queue for wanted in request.queues])
     await messaging.view.confirm()

@@ -13,11 +13,9 @@ from dledger_broker.rpc.calls import Call
 from dledger_broker.rpc.status import status_reply
 from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_broker.usecases import holds
-from dledger_broker.usecases.messaging import Queue
-from dledger_proto.errors import Code, DledgerError
+from dledger_broker.usecases.queues import resolve
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.v1 import broker_pb2 as pb
-
-# Topics: decided by the control group.
 
 
 def _authority(call: Call) -> TopicAuthority:
@@ -70,16 +68,11 @@ async def pull_topics(call: Call, request: pb.PullTopicsRequest) -> pb.PullTopic
     return pb.PullTopicsReply()
 
 
-# The head of the log.
-
-
-async def _queue(call: Call, ref: pb.QueueRef) -> Queue:
-    return await call.messaging.resolve(ref.topic, ref.topic_id, ref.queue)
-
-
 async def trim(call: Call, request: pb.TrimRequest) -> pb.TrimReply:
     """Move a queue's minimum up."""
-    trimmed = await call.messaging.trim(await _queue(call, request.queue), request.offset)
+    trimmed = await call.messaging.trim(
+        await resolve(call.messaging, request.queue), request.offset
+    )
     return pb.TrimReply(
         minimum=trimmed.minimum, held_by=trimmed.held_by, held_until_ms=trimmed.held_until_ms
     )
@@ -100,9 +93,6 @@ async def list_holds(call: Call, request: pb.ListHoldsRequest) -> pb.ListHoldsRe
     return await holds.list_holds(call.messaging, request)
 
 
-# The group.
-
-
 async def group_status(call: Call, _request: pb.StatusRequest) -> pb.StatusReply:
     """Return what this member knows of itself and its group, also before the group has formed."""
     group = call.group
@@ -114,9 +104,7 @@ def names_a_member(call: Call, request: pb.TransferLeadershipRequest) -> None:
     """Refuse a target that is no member of the group."""
     members = call.messaging.view.names.addresses
     if request.target and request.target not in members:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT, f"target {request.target!r}: members are {', '.join(members)}"
-        )
+        raise invalid(f"target {request.target!r}: members are {', '.join(members)}")
 
 
 async def transfer_leadership(
@@ -135,9 +123,6 @@ async def lift_quarantine(call: Call, request: pb.LiftQuarantineRequest) -> pb.L
     """End this member's quarantine, as an operator has decided (D18)."""
     view = call.messaging.view
     if request.member != view.names.member:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT,
-            f"this is member {view.names.member!r}; send the call to {request.member!r}",
-        )
+        raise invalid(f"this is member {view.names.member!r}; send the call to {request.member!r}")
     view.host.lift_quarantine(view.names.member, request.i_accept_possible_loss)
     return pb.LiftQuarantineReply()

@@ -8,7 +8,8 @@ call. Not owned: which calls there are (`table`), what a call does (its handler)
 
 import enum
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
@@ -16,7 +17,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from dledger.clock import Clock
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
@@ -25,8 +26,9 @@ from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
 from dledger_broker.rpc.admission import AdmissionControl, Work
 from dledger_broker.usecases.messaging import Messaging
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.rpc import raw, status
+from dledger_proto.rpc.stall import within_stall_limit
 
 DEADLINE_DEFAULT_SECONDS: Final = 10.0
 ANSWER_SHARE: Final = 0.9
@@ -78,7 +80,7 @@ def group_named(groups: Mapping[str, HostedGroup], name: str) -> HostedGroup:
         return found
     hosted = ", ".join(groups)
     if not name:
-        raise DledgerError(Code.INVALID_ARGUMENT, f"metadata {GROUP_KEY} must name one of {hosted}")
+        raise invalid(f"metadata {GROUP_KEY} must name one of {hosted}")
     raise DledgerError(
         Code.WRONG_GROUP, f"this member does not serve group {name!r}, it serves {hosted}"
     )
@@ -91,6 +93,14 @@ def metadata_of(context: AnyContext) -> dict[str, str]:
         key: value if isinstance(value, str) else value.decode(errors="replace")
         for key, value in pairs
     }
+
+
+async def send_all(replies: AsyncGenerator[Message], context: raw.RawContext, again: str) -> None:
+    """Send the messages of a stream; BUSY, saying `again`, when one is not taken in time."""
+    write = within_stall_limit(context.write, again)
+    async with aclosing(replies):
+        async for reply in replies:
+            await write(reply.SerializeToString())
 
 
 class Call:
@@ -141,19 +151,13 @@ Check = Callable[[Call, Any], None]
 """Looks at a request before it is executed or forwarded; raises DledgerError to refuse it."""
 
 
-def no_check(_call: Call, _request: object) -> None:
-    """Refuse nothing."""
-
-
 def counted(field: str, least: int, most: int) -> Check:
     """Return the check that bounds a call's work: how many items a repeated field may hold."""
 
     def check(_call: Call, request: object) -> None:
         count = len(getattr(request, field))
         if not least <= count <= most:
-            raise DledgerError(
-                Code.INVALID_ARGUMENT, f"{count} {field} in one call, must be {least} to {most}"
-            )
+            raise invalid(f"{count} {field} in one call, must be {least} to {most}")
 
     return check
 
@@ -170,7 +174,7 @@ class Row(Generic[Request, Reply]):
     """Whose bound the call counts against; None: the call is cheap and is not counted."""
     answered_by: AnsweredBy
     handler: Callable[[Call, Request], Awaitable[Reply]]
-    check: Check = no_check
+    check: Check = lambda _call, _request: None
     """Bounds the work of one call."""
     while_draining: bool = False
     """True: answered also while the process ends."""
@@ -179,14 +183,6 @@ class Row(Generic[Request, Reply]):
     def path(self) -> str:
         """The method as gRPC names it."""
         return f"/dledger.v1.{self.service}/{self.name}"
-
-
-def parsed(kind: type[Request], data: bytes) -> Request:
-    """Return the message of these bytes; INVALID_ARGUMENT when they are not one."""
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise DledgerError(Code.INVALID_ARGUMENT, f"{kind.__name__}: {error}") from None
 
 
 class Calls:
@@ -222,7 +218,7 @@ class Calls:
             with self.admission.counted(row.work):
                 call = Call(context, self.clock, self.groups)
                 ANSWER_BY.set(call.deadline)  # of this call's own context
-                request = parsed(row.request, data)
+                request = status.parsed(row.request, data)
                 reply: Message = await self._execute(row, call, request)
                 return reply.SerializeToString()
         except DledgerError as error:

@@ -11,6 +11,7 @@ from dledger_broker.read import plan_reads as planning
 from dledger_broker.read.lookups import Found, KeyQuestion
 from dledger_broker.rpc.calls import Call
 from dledger_broker.usecases.messaging import Messaging, Queue
+from dledger_broker.usecases.queues import resolve
 from dledger_proto.limits import DETAIL_SIZE_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -45,7 +46,7 @@ async def queue_offsets(call: Call, request: pb.QueueOffsetsRequest) -> pb.Queue
 
 async def offset_by_time(call: Call, request: pb.OffsetByTimeRequest) -> pb.OffsetByTimeReply:
     """Return the offset of the first record that was stored at or after a time."""
-    queue = await _resolve(call.messaging, request.queue)
+    queue = await resolve(call.messaging, request.queue)
     offset = await call.messaging.offset_by_time(queue, request.time_ms)
     return pb.OffsetByTimeReply(offset=offset)
 
@@ -104,7 +105,7 @@ async def lookup_message(call: Call, request: pb.LookupMessageRequest) -> pb.Loo
 
 async def lookup_offset(call: Call, request: pb.LookupOffsetRequest) -> pb.LookupReply:
     """Return the record at an offset of a queue."""
-    queue = await _resolve(call.messaging, request.queue)
+    queue = await resolve(call.messaging, request.queue)
     return _lookup_reply([await call.messaging.lookup_offset(queue, request.offset)])
 
 
@@ -113,12 +114,8 @@ async def plan_reads(call: Call, request: pb.PlanReadsRequest) -> pb.PlanReadsRe
     return await planning.plan_reads(call.messaging, request)
 
 
-async def _resolve(messaging: Messaging, ref: pb.QueueRef) -> Queue:
-    return await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
-
-
 async def _resolve_all(messaging: Messaging, refs: Iterable[pb.QueueRef]) -> list[Queue]:
-    return [await _resolve(messaging, ref) for ref in refs]
+    return [await resolve(messaging, ref) for ref in refs]
 
 
 def _lookup_reply(found: Sequence[Found], cursor: bytes = b"") -> pb.LookupReply:

@@ -6,17 +6,15 @@ the whole cluster (`dledger_namesrv`).
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
 
 from dledger.state.values import Topic
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.rpc.admission import Bound
-from dledger_broker.rpc.calls import Call, parsed
+from dledger_broker.rpc.calls import Call, send_all
 from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_namesrv.chunks import routes_at_once, routes_in_parts
 from dledger_proto.errors import DledgerError
 from dledger_proto.rpc import raw, status
-from dledger_proto.rpc.stall import within_stall_limit
 from dledger_proto.v1 import routes_pb2 as pb
 
 
@@ -44,14 +42,10 @@ class RouteWatch:
 
     async def watch(self, request_bytes: bytes, context: raw.RawContext) -> None:
         """Send everything, then each change. The time of each message is limited."""
-        write = within_stall_limit(context.write, "watch again")
         try:
-            request = parsed(pb.RoutesRequest, request_bytes)
+            request = status.parsed(pb.RoutesRequest, request_bytes)
             with self._bound.held():
-                replies = self._follow(frozenset(request.topics))
-                async with aclosing(replies):
-                    async for reply in replies:
-                        await write(reply.SerializeToString())
+                await send_all(self._follow(frozenset(request.topics)), context, "watch again")
         except DledgerError as error:
             await status.abort(context, error)
 

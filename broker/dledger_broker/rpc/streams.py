@@ -5,7 +5,6 @@ Owns the streams' place in admission, and how their errors leave. Not owned: wha
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
 from typing import cast
 
 import structlog
@@ -19,7 +18,7 @@ from dledger_broker.process.logs import Quiet
 from dledger_broker.read.assignments import FetchOptions, assignments_of
 from dledger_broker.read.fetch import FetchSession
 from dledger_broker.read.log_entries import log_entries
-from dledger_broker.rpc.calls import BUGS, Calls, group_named, metadata_of, parsed
+from dledger_broker.rpc.calls import BUGS, Calls, group_named, metadata_of, send_all
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import DledgerError
 from dledger_proto.rpc import raw, status
@@ -93,7 +92,7 @@ class Streams:
         try:
             calls.admission.check_open()
             messaging = self._messaging(metadata_of(context))
-            request = parsed(pb.FetchRequest, request_bytes)
+            request = status.parsed(pb.FetchRequest, request_bytes)
             with calls.admission.fetch_streams.held():
                 assignments = await assignments_of(messaging, request)
                 session = FetchSession(messaging.view, calls.admission)
@@ -111,14 +110,11 @@ class Streams:
 
     async def log_entries(self, request_bytes: bytes, context: raw.RawContext) -> None:
         """Send what the log holds of every entry. The time of each message is limited."""
-        write = within_stall_limit(context.write, "ask again from the last index")
         try:
-            request = parsed(pb.LogEntriesRequest, request_bytes)
+            request = status.parsed(pb.LogEntriesRequest, request_bytes)
             with self._calls.admission.log_streams.held():
                 view = self._messaging(metadata_of(context)).view
                 replies = log_entries(view, request.from_index)
-                async with aclosing(replies):
-                    async for reply in replies:
-                        await write(reply.SerializeToString())
+                await send_all(replies, context, "ask again from the last index")
         except DledgerError as error:
             await status.abort(context, error)

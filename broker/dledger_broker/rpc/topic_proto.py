@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from dledger.state.values import LayoutPart, Topic, TopicType
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import invalid
 from dledger_proto.v1 import broker_pb2 as pb
 
 
@@ -29,9 +29,7 @@ def topic_type(number: int) -> TopicType:
         return TopicType(number)
     except ValueError:
         types = ", ".join(f"{each} ({each.name.lower()})" for each in TopicType)
-        raise DledgerError(
-            Code.INVALID_ARGUMENT, f"topic type {number}, must be one of {types}"
-        ) from None
+        raise invalid(f"topic type {number}, must be one of {types}") from None
 
 
 def layout_from_proto(parts: Iterable[pb.LayoutPart]) -> tuple[LayoutPart, ...]:

@@ -10,8 +10,8 @@ from dledger.state.commands.command import Command
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.results import Held
 from dledger_broker.usecases.messaging import ID_SIZE, Messaging
-from dledger_broker.usecases.queues import OF_ONE_QUEUE
-from dledger_proto.errors import Code, DledgerError
+from dledger_broker.usecases.queues import OF_ONE_QUEUE, resolve
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX
 from dledger_proto.names import check_group_name
 from dledger_proto.v1 import broker_pb2 as pb
@@ -28,14 +28,13 @@ async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.L
     TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, WRONG_GROUP; INVALID_ARGUMENT for a cursor that no page gave.
     """
     if len(request.after) > AFTER_SIZE_MAX:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT,
+        raise invalid(
             f"`after` has {len(request.after)} bytes, at most {AFTER_SIZE_MAX}; "
-            "use what the last page returned",
+            "use what the last page returned"
         )
     queue = request.queue if request.HasField("queue") else None
     if queue is not None and not request.topic:
-        raise DledgerError(Code.INVALID_ARGUMENT, f"queue {queue} is given without a topic")
+        raise invalid(f"queue {queue} is given without a topic")
     view = messaging.view
     queries = view.machine.queries
     await view.confirm()
@@ -110,13 +109,10 @@ async def hold_all(messaging: Messaging, request: pb.HoldAllRequest) -> pb.HoldA
 async def _command(
     messaging: Messaging, wanted: pb.HoldRequest | pb.HoldAllRequest.Wanted, ttl_ms: int
 ) -> Command[Held]:
-    ref = wanted.queue
-    queue = await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
+    queue = await resolve(messaging, wanted.queue)
     check_group_name("owner", wanted.owner)
     if ttl_ms > HOLD_TTL_MS_MAX:
-        raise DledgerError(
-            Code.INVALID_ARGUMENT, f"ttl_ms {ttl_ms}, must be 0 (release) to {HOLD_TTL_MS_MAX}"
-        )
+        raise invalid(f"ttl_ms {ttl_ms}, must be 0 (release) to {HOLD_TTL_MS_MAX}")
     if ttl_ms == 0:
         return ReleaseHold(wanted.owner, queue.topic_id, queue.number)
     now_ms = messaging.view.host.time_ms  # the stamps of entries end a hold (D8)

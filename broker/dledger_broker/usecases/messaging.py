@@ -17,7 +17,7 @@ from dledger.state.values import PERMISSION_READ, Topic
 from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.group.group_view import CONFIRM_SECONDS, GroupView
 from dledger_broker.read.lookups import Found, Lookups
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from dledger_proto.names import check_client_id, check_group_name
 
@@ -42,8 +42,6 @@ class Messaging:
         self.view = view
         self.write_rule = WriteRule(view)
         self.lookups = Lookups(view)
-
-    # Names.
 
     async def resolve(self, topic: str, topic_id: bytes, queue: int) -> Queue:
         """Return the queue named by a topic's name or id; TOPIC_NOT_FOUND when confirmed."""
@@ -99,8 +97,6 @@ class Messaging:
             raise DledgerError(missing, sentence or "nothing is stored under this name")
         return found
 
-    # Producers.
-
     async def register_producer(
         self, producer_id: bytes, life_id: bytes, epoch: int
     ) -> Registered | Taken:
@@ -108,8 +104,6 @@ class Messaging:
         check_id("producer_id", producer_id)
         check_id("life_id", life_id)
         return await self.view.commands.propose(RegisterProducer(producer_id, life_id, epoch))
-
-    # Offsets.
 
     async def queue_offsets(
         self, queues: Sequence[Queue], *, linearizable: bool
@@ -144,10 +138,9 @@ class Messaging:
         check_client_id("member_id", member_id)
         for queue, offset, metadata in offsets:
             if offset < 0 or len(metadata.encode()) > METADATA_SIZE_MAX:
-                raise DledgerError(
-                    Code.INVALID_ARGUMENT,
+                raise invalid(
                     f"queue {queue.number}: offset {offset} must be 0 or more, metadata of "
-                    f"{len(metadata)} characters at most {METADATA_SIZE_MAX} bytes",
+                    f"{len(metadata)} characters at most {METADATA_SIZE_MAX} bytes"
                 )
         return await self.view.commands.propose(
             CommitOffsets(
@@ -183,8 +176,6 @@ class Messaging:
         )
         return await self.lookups.at(queue.topic_id, queue.number, offset, span)
 
-    # The head of the log.
-
     async def trim(self, queue: Queue, offset: int) -> Trimmed:
         """Move a queue's minimum up to `offset`, or to the lowest hold, which the result names.
 
@@ -196,6 +187,4 @@ class Messaging:
 def check_id(name: str, value: bytes) -> None:
     """Raise INVALID_ARGUMENT unless `value` can be an id."""
     if len(value) != ID_SIZE or not any(value):
-        raise DledgerError(
-            Code.INVALID_ARGUMENT, f"{name} of {len(value)} bytes: must be {ID_SIZE}, not all zero"
-        )
+        raise invalid(f"{name} of {len(value)} bytes: must be {ID_SIZE}, not all zero")

@@ -13,6 +13,11 @@ OF_ONE_QUEUE: Final = frozenset(
 """Refusals that say something about one queue, and nothing about the member."""
 
 
+async def resolve(messaging: Messaging, ref: pb.QueueRef) -> Queue:
+    """Return the queue that a reference names; errors as `Messaging.resolve`."""
+    return await messaging.resolve(ref.topic, ref.topic_id, ref.queue)
+
+
 async def resolve_each(
     messaging: Messaging, refs: Sequence[pb.QueueRef]
 ) -> list[Queue | DledgerError]:
@@ -22,7 +27,7 @@ async def resolve_each(
     for ref in refs:
         topic = (ref.topic, ref.topic_id)
         try:
-            queue = unknown.get(topic) or await messaging.resolve(*topic, ref.queue)
+            queue = unknown.get(topic) or await resolve(messaging, ref)
         except DledgerError as error:
             if error.code not in OF_ONE_QUEUE:
                 raise

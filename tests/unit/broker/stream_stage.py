@@ -28,7 +28,7 @@ class HoldingRouter(AppendRouter):
         super().__init__(
             FakeHost(),
             NAMES,
-            FakeForwarder(),
+            FakeForwarder().send,
             ManualClock(),
         )
         self.items: list[PendingBatch] = []

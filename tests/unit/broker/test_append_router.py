@@ -33,7 +33,7 @@ class Stage:
         self.router = AppendRouter(
             self.host,
             NAMES,
-            self.forwarder,
+            self.forwarder.send,
             self.clock,
         )
 

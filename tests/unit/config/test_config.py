@@ -32,7 +32,7 @@ def test_minimal_file_and_its_derived_values(file: Path) -> None:
     )
     assert group.clients == group.members
     assert config.control_group == "orders-1"
-    assert config.is_control_group(group)
+    assert config.control_group == group.name
     assert config.storage.flush is FlushMode.SYNC
 
 
@@ -92,7 +92,7 @@ def test_several_groups_in_one_process(tmp_path: Path) -> None:
         ("g1", "a", "/d/g1"),
         ("g2", "x", "/other"),
     ]
-    assert not any(config.is_control_group(group) for group in config.groups)
+    assert config.control_group not in {group.name for group in config.groups}
 
 
 def test_group_settings_are_in_seconds(file: Path) -> None:

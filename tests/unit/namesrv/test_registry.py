@@ -3,11 +3,8 @@
 import pytest
 
 from dledger_namesrv.chunks import chunks_of
-from dledger_namesrv.registry import (
-    GROUPS_MAX,
-    MEMBERS_PER_GROUP_MAX,
-    Registry,
-)
+from dledger_namesrv.registry import Registry
+from dledger_namesrv.silent import GROUPS_MAX, MEMBERS_PER_GROUP_MAX
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_TARGET
 from tests.unit.namesrv.helpers import (
