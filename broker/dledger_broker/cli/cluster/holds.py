@@ -113,7 +113,9 @@ def _listed(
         request.after = b""
         while limit is None or len(rows) < limit:
             request.limit = 0 if limit is None else limit - len(rows)
-            reply = _page(cluster, group, request)
+            reply = cluster.call(
+                lambda channel: AdminStub(channel).ListHolds, request, group=group, write=False
+            )
             rows += [_row(hold, group, reply.now_ms) for hold in reply.holds]
             if not reply.next:
                 break
@@ -129,12 +131,6 @@ def _groups(cluster: Cluster, topic: str, queue: int | None) -> Iterable[str]:
     if queue is not None:
         return [queue_owner(found, queue)]
     return dict.fromkeys(part.group for part in found.layout)
-
-
-def _page(cluster: Cluster, group: str, request: ListHoldsRequest) -> ListHoldsReply:
-    return cluster.call(
-        lambda channel: AdminStub(channel).ListHolds, request, group=group, write=False
-    )
 
 
 def _row(hold: ListHoldsReply.Hold, group: str, now_ms: int) -> dict[str, object]:

@@ -42,7 +42,6 @@ _PERMISSIONS: Final = {"r": 4, "w": 2, "rw": 6}
 _COLUMNS: Final = ("topic", "type", "layout", "write_queues", "read_queues", "permission")
 
 TopicName = Annotated[str, typer.Argument(help="Name of the topic.", show_default=False)]
-Permission = Annotated[str, typer.Option(help="rw, r or w.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -65,7 +64,7 @@ def create(
     read_queues: Annotated[
         int, _queues("Read queues over all groups; 0: as many as write queues.")
     ] = 0,
-    permission: Permission = "rw",
+    permission: Annotated[str, typer.Option(help="rw, r or w.")] = "rw",
     kind: Annotated[
         str,
         typer.Option(
