@@ -26,6 +26,9 @@ The crc of a batch (kind 1) is the batch's own crc field, which covers it from b
 in front is compared. The crc of any other payload is the crc32c of its bytes. So each byte of an
 entry is under exactly one CRC, and the one over the header covers the CRCs of the payloads.
 
+Later versions keep bytes 0..16 and the range of header_crc; of a segment header bytes 0..10. So a
+reader tells a later version from damage.
+
 A segment is a file `<base position, 20 digits>.log`: a header of 128 bytes, then entries; a
 position lies at file offset 128 + position - base_position.
 
@@ -95,6 +98,10 @@ class CorruptEntry(ValueError):
     """The bytes are not a sound entry, segment header or genesis payload; says why."""
 
 
+class NewerEntry(CorruptEntry):
+    """A sound entry or segment header that a later dledger wrote."""
+
+
 class ShortEntry(CorruptEntry):
     """The buffer ends before the entry does: more bytes are needed, or the tail is torn."""
 
@@ -143,7 +150,8 @@ def parse_entry_header(buffer: Buffer, offset: int = 0) -> EntryHeader:
     """Return the header at `offset` after checking it with its payload table, the CRC included.
 
     The payloads need not be there. `ShortEntry`: the buffer ends within the header;
-    `CorruptEntry`: it is no header. The local bytes are not checked (`check_local`).
+    `CorruptEntry`: it is no header; `NewerEntry`: it is a later version's. The local bytes are not
+    checked (`check_local`).
     """
     available = len(buffer) - offset
     if available < ENTRY_HEADER_SIZE:
@@ -152,21 +160,25 @@ def parse_entry_header(buffer: Buffer, offset: int = 0) -> EntryHeader:
     header = EntryHeader(crc, size, header_size, *fields)
     if magic != ENTRY_MAGIC:
         raise CorruptEntry(f"magic is {magic!r}, not {ENTRY_MAGIC!r}")
-    if version != ENTRY_VERSION:
-        raise CorruptEntry(f"entry version {version}, known is {ENTRY_VERSION}")
-    count = header.payload_count
-    if header_size != ENTRY_HEADER_SIZE + 8 * count or count > ENTRY_PAYLOADS_MAX:
-        raise CorruptEntry(f"header_size {header_size} for {count} payloads")
+    if not ENTRY_HEADER_SIZE <= header_size <= ENTRY_HEADER_SIZE_MAX:
+        raise CorruptEntry(
+            f"header_size {header_size}, must be in {ENTRY_HEADER_SIZE}..{ENTRY_HEADER_SIZE_MAX}"
+        )
     if not header_size <= size <= ENTRY_SIZE_MAX:
         raise CorruptEntry(f"size {size}, must be in {header_size}..{ENTRY_SIZE_MAX}")
     if available < header_size:
         raise ShortEntry(f"{available} bytes at {offset}, the entry's header has {header_size}")
     view = memoryview(buffer)
     found = crc32c(view[offset + 8 : offset + _LOCAL_AT])
-    if count:
+    if header_size > ENTRY_HEADER_SIZE:
         found = crc32c(view[offset + ENTRY_HEADER_SIZE : offset + header_size], found)
     if crc != found:
         raise CorruptEntry(f"header_crc is {crc:08x}, the bytes have {found:08x}")
+    if version != ENTRY_VERSION:
+        raise NewerEntry(f"entry version {version}, this dledger knows {ENTRY_VERSION}")
+    count = header.payload_count
+    if header_size != ENTRY_HEADER_SIZE + 8 * count:
+        raise CorruptEntry(f"header_size {header_size} for {count} payloads")
     if header.kind > KIND_GENESIS:
         raise CorruptEntry(f"kind {header.kind} is not known")
     if header.index == 0 or reserved:
@@ -314,7 +326,7 @@ class SegmentHeader:
 
 
 def parse_segment_header(buffer: Buffer) -> SegmentHeader:
-    """Return the header at the start of a segment; ShortEntry or CorruptEntry when it is none."""
+    """Return the header at the start of a segment; CorruptEntry or a subclass when it is none."""
     if len(buffer) < SEGMENT_HEADER_SIZE:
         raise ShortEntry(f"{len(buffer)} bytes, a segment header has {SEGMENT_HEADER_SIZE}")
     magic, crc, version, *fields = _SEGMENT.unpack_from(buffer)
@@ -324,7 +336,7 @@ def parse_segment_header(buffer: Buffer) -> SegmentHeader:
     if crc != found:
         raise CorruptEntry(f"segment header crc is {crc:08x}, the bytes have {found:08x}")
     if version != SEGMENT_VERSION:
-        raise CorruptEntry(f"segment version {version}, known is {SEGMENT_VERSION}")
+        raise NewerEntry(f"segment version {version}, this dledger knows {SEGMENT_VERSION}")
     return SegmentHeader(*fields)
 
 

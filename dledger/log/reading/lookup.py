@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dledger.log.atomic_file import CorruptFile, read_file
-from dledger.log.errors import DamagedLog
+from dledger.log.errors import DamagedLog, NewerFormat
 from dledger.log.memory.chain import Chain
 from dledger.log.memory.log_state import LogState
 from dledger.log.memory.samples import Samples, TermStarts
@@ -190,8 +190,10 @@ class Lookup:
             bad = BadFrame(Position(header.position), f"{said} where {known} was written")
             raise self._damaged(place, bad)
 
-    def _damaged(self, place: int, bad: BadFrame) -> DamagedLog:
+    def _damaged(self, place: int, bad: BadFrame) -> DamagedLog | NewerFormat:
         path = self._path(self._state.segments[place].base)
+        if bad.newer:
+            return NewerFormat(path, str(bad))
         return DamagedLog(
             path,
             bad.position,

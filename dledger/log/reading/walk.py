@@ -13,6 +13,7 @@ from dledger_proto.entry import (
     CorruptEntry,
     DecodedEntry,
     EntryHeader,
+    NewerEntry,
     ShortEntry,
     decode_entry,
     parse_entry_header,
@@ -48,12 +49,13 @@ def located(header: EntryHeader) -> Located:
 
 
 class BadFrame(Exception):
-    """No sound frame lies at `position`."""
+    """No sound frame lies at `position`, or one of a later version (`newer`)."""
 
-    def __init__(self, position: Position, reason: str) -> None:
+    def __init__(self, position: Position, reason: str, *, newer: bool = False) -> None:
         super().__init__(f"at position {position}: {reason}")
         self.position = position
         self.reason = reason
+        self.newer = newer
 
 
 def walk_headers(read: ReadAt, position: Position, end: Position) -> Iterator[EntryHeader]:
@@ -66,7 +68,7 @@ def walk_headers(read: ReadAt, position: Position, end: Position) -> Iterator[En
             window.read_on(position, HEADERS_CHUNK, short)
             continue
         except CorruptEntry as corrupt:
-            raise BadFrame(position, str(corrupt)) from corrupt
+            raise _bad_frame(position, corrupt) from corrupt
         if header.position != position:
             raise BadFrame(position, f"the entry says position {header.position}")
         yield header
@@ -92,9 +94,13 @@ def walk_entries(
             window.read_on(position, max(chunk, _entry_size(window.buffer, offset)), short)
             continue
         except CorruptEntry as corrupt:
-            raise BadFrame(position, str(corrupt)) from corrupt
+            raise _bad_frame(position, corrupt) from corrupt
         yield entry
         position = Position(position + entry.header.size)
+
+
+def _bad_frame(position: Position, corrupt: CorruptEntry) -> BadFrame:
+    return BadFrame(position, str(corrupt), newer=isinstance(corrupt, NewerEntry))
 
 
 def _entry_size(buffer: bytes, offset: int) -> int:

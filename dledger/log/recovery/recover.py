@@ -44,6 +44,7 @@ from dledger_proto.entry import (
     ENTRY_MAGIC,
     SEGMENT_HEADER_SIZE,
     CorruptEntry,
+    NewerEntry,
     SegmentHeader,
     check_local,
     parse_entry_header,
@@ -183,6 +184,8 @@ class _Recovery:
         try:
             content = self._pool.pread(self._path(base), SEGMENT_HEADER_SIZE, 0)
             header = parse_segment_header(content)
+        except NewerEntry as error:
+            raise NewerFormat(self._path(base), str(error)) from error
         except CorruptEntry as error:
             return None, FoundHeader.BAD, str(error)
         why = ""
@@ -259,6 +262,8 @@ class _Recovery:
                 log.terms.note(log.end.index, log.end.term)
                 log.synced_position = Position(max(log.synced_position, header.synced_position))
         except BadFrame as bad:
+            if bad.newer:
+                raise NewerFormat(self._path(segment.base), str(bad)) from bad
             ending, reason = Ending.TORN, bad.reason
         if log.end.position < end or not later:
             self._decide_end(log, ending, reason, later)
@@ -304,6 +309,8 @@ class _Recovery:
         header_bytes = self._reader(segment.base)(ENTRY_HEADER_SIZE_MAX, position)
         try:
             header = parse_entry_header(header_bytes)
+        except NewerEntry as error:
+            raise NewerFormat(self._path(segment.base), str(error)) from error
         except CorruptEntry:
             return 0
         return header.synced_position if check_local(header, segment.header.salt) else 0

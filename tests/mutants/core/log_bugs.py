@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
 FLUSH: Final = "test_flush"
+DAMAGE: Final = "unit.log.test_damage"
 STORAGE: Final = "dledger.raft.durability:Durability"
 
 LOG_BUGS: Final[Sequence[Mutant]] = (
@@ -45,5 +46,17 @@ LOG_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{FLUSH}.test_an_idle_log_shows_damage_in_its_last_round"],
+    ),
+    Mutant(
+        "a-later-version-is-a-torn-tail",
+        "a member of an older version cuts what a newer one acknowledged (I15)",
+        [
+            Edit(
+                "dledger.log.recovery.recover:_Recovery._read_segment",
+                "if bad.newer:",
+                "if False:",
+            )
+        ],
+        [f"{DAMAGE}.test_a_tail_of_a_later_version_is_not_cut"],
     ),
 )

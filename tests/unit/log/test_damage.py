@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from crc32c import crc32c
 
 from dledger.log.atomic_file import frame
 from dledger.log.errors import (
@@ -21,7 +22,7 @@ from dledger.log.reading.file_pool import FilePool
 from dledger.log.recovery.recover import examine
 from dledger.log.settings import LogSettings
 from dledger.types import LogIndex, Position, Span, Term
-from dledger_proto.entry import SEGMENT_HEADER_SIZE
+from dledger_proto.entry import ENTRY_HEADER_SIZE, ENTRY_HEADER_SIZE_MAX, SEGMENT_HEADER_SIZE
 from tests.sim.disk.disk import SimFileSystem
 from tests.sim.disk.inode import SECTOR_SIZE
 from tests.unit.log.support import SMALL, Member, Written, check_holds, open_folder
@@ -203,6 +204,60 @@ def test_a_small_file_of_a_later_version_is_not_called_damaged(name: str) -> Non
     newer = frame(content[:4], 2, content[16:])
     fs.open(path).pwritev([newer], 0)
     with pytest.raises(NewerFormat, match=f"{path}: format version 2, this dledger knows 1"):
+        Member(fs, PATH)
+
+
+def as_newer(fs: SimFileSystem, path: str, at: int) -> None:
+    """Let the entry at an offset of a file be of version 2."""
+    header = bytearray(fs.content(path)[at : at + ENTRY_HEADER_SIZE_MAX])
+    header[14] = 2
+    size = int.from_bytes(header[12:14], "little")
+    crc = crc32c(bytes(header[ENTRY_HEADER_SIZE:size]), crc32c(bytes(header[8:56])))
+    header[4:8] = crc.to_bytes(4, "little")
+    fs.open(path).pwritev([bytes(header)], at)
+
+
+def test_a_tail_of_a_later_version_is_not_cut() -> None:
+    """It may have been acknowledged by the dledger that wrote it."""
+    fs, entries = fresh(NEVER, close=False)
+    (path,) = files(fs, ".log")
+    for entry in entries[:-4:-1]:  # the last is torn by nothing, those before are proven synced
+        as_newer(fs, path, SEGMENT_HEADER_SIZE + entry.ref.position)
+        before = fs.content(path)
+        with pytest.raises(NewerFormat, match=r"entry version 2, this dledger knows 1; start the"):
+            Member(fs, PATH, NEVER)
+        assert fs.content(path) == before
+        fs.kill()
+
+
+def test_a_later_version_behind_a_torn_entry_is_not_cut() -> None:
+    fs, entries = fresh(NEVER, close=False)
+    (path,) = files(fs, ".log")
+    torn, last = entries[-2:]
+    fs.flip(path, SEGMENT_HEADER_SIZE + torn.ref.position + 20)
+    as_newer(fs, path, SEGMENT_HEADER_SIZE + last.ref.position)
+    with pytest.raises(NewerFormat, match="entry version 2"):
+        Member(fs, PATH, NEVER)
+
+
+def test_an_entry_of_a_later_version_that_no_start_reads_is_not_called_damaged() -> None:
+    fs, entries = fresh(close=True)
+    path = files(fs, ".log")[0]
+    as_newer(fs, path, SEGMENT_HEADER_SIZE + entries[3].ref.position)
+    member = Member(fs, PATH)
+    with pytest.raises(NewerFormat, match=f"{path}: at position .* entry version 2"):
+        member.log.entries(LogIndex(4), LogIndex(9), 1 << 20)
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_segment_of_a_later_version_is_not_called_damaged(place: int) -> None:
+    fs, _ = fresh(close=True)
+    path = files(fs, ".log")[place]
+    header = bytearray(fs.content(path)[:SEGMENT_HEADER_SIZE])
+    header[8] = 2
+    header[4:8] = crc32c(bytes(header[8:])).to_bytes(4, "little")
+    fs.open(path).pwritev([bytes(header)], 0)
+    with pytest.raises(NewerFormat, match=f"{path}: segment version 2, this dledger knows 1"):
         Member(fs, PATH)
 
 

@@ -22,6 +22,7 @@ from dledger_proto.entry import (
     CorruptEntry,
     DecodedEntry,
     Genesis,
+    NewerEntry,
     SegmentHeader,
     ShortEntry,
     check_local,
@@ -193,7 +194,6 @@ def resealed(data: bytes, at: int, value: bytes) -> bytes:
         (8, struct.pack("<I", 79), "size"),
         (8, struct.pack("<I", 84), "add up"),
         (12, struct.pack("<H", 72), "header_size"),
-        (14, b"\2", "version"),
         (15, b"\4", "kind 4"),
         (16, bytes(8), "index 0"),
         (52, struct.pack("<I", 2), "header_size"),
@@ -205,6 +205,20 @@ def test_a_field_outside_its_limit_is_refused(at: int, value: bytes, reason: str
     data = resealed(make_entry(KIND_COMMANDS, [b"abc"]), at, value)
     with pytest.raises(CorruptEntry, match=reason):
         decode(data + bytes(100))
+
+
+def test_an_entry_of_a_later_version_is_told_from_damage() -> None:
+    """Also one whose header is longer; without its CRC nothing is believed of it."""
+    entry = make_entry(KIND_COMMANDS, [b"abc"])
+    for newer in (resealed(entry, 14, b"\2"), resealed(entry, 12, struct.pack("<HB", 82, 3))):
+        with pytest.raises(NewerEntry, match=r"version [23], this dledger knows 1"):
+            decode(newer + bytes(100))
+        for bit in range(8 * 8, 8 * 56):
+            damaged = bytearray(newer)
+            damaged[bit // 8] ^= 1 << bit % 8
+            with pytest.raises(CorruptEntry) as caught:
+                decode(bytes(damaged) + bytes(ENTRY_HEADER_SIZE_MAX))
+            assert not isinstance(caught.value, NewerEntry)
 
 
 def test_local_bytes_name_the_member_and_are_not_part_of_the_entry() -> None:
@@ -259,7 +273,7 @@ def test_a_segment_of_another_version_is_refused() -> None:
     data = bytearray(SEGMENT.encode())
     data[8] = 2
     data[4:8] = crc32c(bytes(data[8:])).to_bytes(4, "little")
-    with pytest.raises(CorruptEntry, match="version 2"):
+    with pytest.raises(NewerEntry, match="version 2"):
         parse_segment_header(data)
 
 
