@@ -182,7 +182,7 @@ class RaftGroup:
         context, membership = self._context, self._membership
         if self._stopped:
             return
-        if sender not in context.peers or not isinstance(message, Message):
+        if sender not in context.peers:
             self._note_stranger(sender)  # L16
             return
         with self._guard:
