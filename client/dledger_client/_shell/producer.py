@@ -171,12 +171,13 @@ class ProducerEngine:
 
     def _arrive(self, arrival: Arrival) -> None:
         self.check_open()
+        loop = self.driver.loop  # refuses before the start, when nothing is taken yet
         self._arrival_bytes += arrival.size
         self._arrivals.append(arrival)
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             try:
-                self.driver.loop.call_soon_threadsafe(self._flush)
+                loop.call_soon_threadsafe(self._flush)
             except RuntimeError:  # closed meanwhile, and its loop has ended
                 raise ClientClosed(Code.CLOSED, "this producer is closed") from None
 

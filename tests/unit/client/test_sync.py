@@ -82,6 +82,16 @@ def test_sends_from_many_threads_keep_each_threads_order(threaded: ThreadedClust
             assert own == [b"%d:%d" % (number, i) for i in range(200)]
 
 
+def test_a_message_before_the_start_is_refused_and_never_sent(threaded: ThreadedCluster) -> None:
+    """It left a mark that a flush was due, so after the start nothing was sent; and then it was."""
+    producer = Producer(threaded.cluster.bootstrap)
+    with pytest.raises(ClientClosed, match="the producer is not started"):
+        producer.send_async("t", b"early", queue=0)
+    with producer:
+        assert producer.send_async("t", b"first", queue=0).result(10).offset == 0
+    assert threaded.cluster.log("t", 0) == [b"first"]
+
+
 def test_send_futures(threaded: ThreadedCluster) -> None:
     cluster = threaded.cluster
     with Producer(cluster.bootstrap) as producer:
