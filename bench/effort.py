@@ -11,7 +11,7 @@ class Effort:
     folder: Path
     """A folder on the disk to be measured. The end removes everything in it."""
     runs: int = 7
-    """How often each comparison runs, in turn."""
+    """How often each thing is measured; they take turns."""
     seconds: float = 3.0
     """How long one measurement of a rate takes."""
     minutes: float = 10.0
@@ -30,7 +30,7 @@ class Effort:
 
     @classmethod
     def quick(cls, folder: Path, runs: int = 1) -> "Effort":
-        """Return an effort of minutes: it shows the shape of the figures, not the figures."""
+        """Return an effort of minutes: it shows that benchmarks work; do not quote its figures."""
         return cls(
             folder, runs, seconds=1.5, minutes=0.2, trials=3, kills=5,
             small_log_bytes=64 << 20, large_log_bytes=640 << 20, filled_bytes=256 << 20,

@@ -20,9 +20,7 @@ class SystemClock:
     """The machine's clocks."""
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
         return time.monotonic()
 
     def wall_ms(self) -> int:
-        """See `Clock.wall_ms`."""
         return time.time_ns() // 1_000_000

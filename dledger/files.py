@@ -119,7 +119,6 @@ class OsFile:
         self._dropped_end = -1
 
     def pread(self, size: int, offset: int) -> bytes:
-        """See `File.pread`."""
         data = os.pread(self._fd, size, offset)
         if len(data) == size or not data:
             return data
@@ -134,7 +133,6 @@ class OsFile:
         return b"".join(parts)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """See `File.pwritev`."""
         start = offset
         for first in range(0, len(buffers), IOV_MAX):
             part = buffers[first : first + IOV_MAX]
@@ -155,7 +153,6 @@ class OsFile:
         return offset - start
 
     def fdatasync(self) -> None:
-        """See `File.fdatasync`."""
         end = self._written_end  # what is written meanwhile, by another thread, is not synced
         os.fdatasync(self._fd)
         self._drop_pages(end - CACHED_BEHIND_BYTES)
@@ -167,19 +164,15 @@ class OsFile:
             self._dropped_end = end
 
     def truncate(self, size: int) -> None:
-        """See `File.truncate`."""
         os.ftruncate(self._fd, size)
 
     def allocate(self, offset: int, size: int) -> None:
-        """See `File.allocate`."""
         os.posix_fallocate(self._fd, offset, size)
 
     def size(self) -> int:
-        """See `File.size`."""
         return os.fstat(self._fd).st_size
 
     def close(self) -> None:
-        """See `File.close`."""
         found = os.fstat(self._fd)
         if found.st_nlink == 0 and 512 * found.st_blocks > FREED_ASIDE_BYTES:
             self._freeing.close(self._fd)
@@ -236,28 +229,22 @@ class OsFileSystem:
         self._freeing = _Freeing()
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """See `FileSystem.open`."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return OsFile(os.open(path, flags, 0o644), self._freeing)
 
     def exists(self, path: str) -> bool:
-        """See `FileSystem.exists`."""
         return os.path.exists(path)
 
     def names(self, path: str) -> list[str]:
-        """See `FileSystem.names`."""
         return sorted(os.listdir(path))
 
     def make_folder(self, path: str) -> None:
-        """See `FileSystem.make_folder`."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        """See `FileSystem.rename`."""
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:
-        """See `FileSystem.unlink`."""
         file = self.open(path)
         try:
             os.unlink(path)
@@ -266,11 +253,9 @@ class OsFileSystem:
 
     @property
     def is_freeing(self) -> bool:
-        """See `FileSystem.is_freeing`."""
         return self._freeing.is_busy
 
     def sync_folder(self, path: str) -> None:
-        """See `FileSystem.sync_folder`."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -278,7 +263,6 @@ class OsFileSystem:
             os.close(fd)
 
     def free_bytes(self, path: str) -> int:
-        """See `FileSystem.free_bytes`."""
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize
 

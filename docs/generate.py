@@ -46,9 +46,10 @@ ValueError with the field, the value and the limits. `help(ProducerConfig)` show
 OF_CODES: Final = """\
 Every answer of a member or of a name server has one of these codes. **Definite**: the operation
 certainly did not take effect. **Retriable**: the same call may succeed later, and its repeat does
-no harm. After `UNKNOWN_OUTCOME` a call is retriable only when doing it twice is doing it once; a
-send never is. The client raises the classes of `dledger_client.errors`, which have `definite` and
-`retriable` as attributes."""
+no harm. After `UNKNOWN_OUTCOME` a call is retriable only when doing it twice is doing it once. A
+program that repeats a send may store the message twice. (A producer repeats its own sends safely
+within their budget, because members recognise its repeats.) The client raises the classes of
+`dledger_client.errors`, which have `definite` and `retriable` as attributes."""
 OF_ENDS: Final = """\
 Every command and every process ends with one of these. Numbers from 64 on are those of sysexits.h.
 A process that a signal ends has no code of its own; a shell shows 128 plus the number of the

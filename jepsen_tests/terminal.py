@@ -24,7 +24,7 @@ class Terminal(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """See `Console`."""
+        """Escape what is not printable, but for the console's own sequences."""
         for segment in super().render(renderable, options):
             own = segment.control or segment.text.isprintable()
             yield segment if own else segment._replace(text=visible(segment.text))

@@ -36,7 +36,6 @@ class TupleReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """See `LogReader`."""
         return LogReader(self._settings).partitions()
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:

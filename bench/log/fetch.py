@@ -1,7 +1,7 @@
 """Reading a stored backlog by one consumer, every batch checked against its CRC.
 
 Beside it: a bare gRPC stream of chunks of the same size. The backlog is larger than the members'
-memory of recent entries, so that it comes from disk (the page cache, on such a machine).
+memory of recent entries, so the members read files: from the kernel's page cache, not the disk.
 """
 
 import time
@@ -23,7 +23,7 @@ POLL_RECORDS = 10_000
 
 
 async def measure(effort: Effort) -> list[Figure]:
-    """Measure in turn: our wire, our consumer's batches, its records, the bare stream."""
+    """Measure in turn: our wire, the bare stream, our consumer's batches, its records."""
     rounds = Rounds()
     total = int(effort.seconds * (200 << 20))
     async with running(effort.folder) as here, floors.echo_server() as echo:

@@ -47,7 +47,6 @@ class ReadOnlyFileSystem(OsFileSystem):
     """Opens files for reading only, so that the kernel refuses every write."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """See `FileSystem.open`."""
         assert not create, f"{path} is only read"
         return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), self._freeing)
 

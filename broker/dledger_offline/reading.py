@@ -187,11 +187,9 @@ class GroupFolder:
         self.close()
 
     def read_span(self, span: LogSpan) -> bytes:
-        """See `batches.SpanReader`."""
         return self._segments.read_span(span.position, span.size)
 
     def path_of(self, position: Position) -> str:
-        """See `batches.SpanReader`."""
         return self._segments.locate(position)[0]
 
 
@@ -281,7 +279,6 @@ class FolderPlanner:
         )
 
     def topics_like(self, pattern: str) -> list[str]:
-        """See `Planner.topics_like`."""
         return matching(pattern, sorted(self._topics()))
 
     def freeze(
@@ -302,7 +299,6 @@ class FolderPlanner:
         return ReadPlan(self.cluster, tuple(queues), tuple(gaps), {})
 
     def states(self, topics: Sequence[str], times_ms: Sequence[int] = ()) -> list[QueueState]:
-        """See `Planner.states`."""
         return self._states(topics, Question(tuple(times_ms)), None)
 
     def offsets_of_key(

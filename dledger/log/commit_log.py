@@ -4,11 +4,12 @@ Owns: the log's public face, and which calls a log that has failed refuses. The 
 `memory/` (appending and cutting), `writing/` (rounds), `recovery/` (start), `reading/` (old bytes)
 and `space.py` (a full disk). The log knows nothing of votes, commit or apply.
 
-One thread, the loop's, calls everything here. Any thread may call `read_span`, `path_of`,
-`space.check` and `Round.execute`. Appending and cutting change memory only. `take_round` hands out
-what is dirty, and `Round.execute` writes it. `round_finished` moves `written_index` and, after a
-round that ended with a sync, `durable_index`. After a failed write or sync the log has failed:
-every call that could promise anything raises LogFailed, and reading goes on.
+Any thread may call `read_span`, `path_of`, `space.check` and `Round.execute`. Only the thread of
+the loop may call the rest. Nothing checks this: `raft/driver/host.py` calls from the loop alone and
+gives rounds to one worker. Appending and cutting change memory only. `take_round` hands out what is
+dirty, and `Round.execute` writes it. `round_finished` moves `written_index` and, after a round that
+ended with a sync, `durable_index`. After a failed write or sync the log has failed: every call that
+could promise anything raises LogFailed, and reading goes on.
 """
 
 from collections.abc import Sequence

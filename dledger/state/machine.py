@@ -44,7 +44,6 @@ class StateFlush:
         self.head = head
 
     def execute(self) -> None:
-        """See `store.Flush.execute`."""
         self.flush.execute()
 
 

@@ -103,7 +103,6 @@ class CommitOffsets(Command[OffsetsCommitted]):
 
     @property
     def rows_read_max(self) -> int:
-        """See `Command.rows_read_max`."""
         return 2 * len(self.offsets)
 
     def apply(self, state: "State", entry: Entry) -> OffsetsCommitted | Refused:

@@ -51,12 +51,10 @@ class _SavedBase:
             return totals_of(self._folder, self._file).commit
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Base.get`."""
         rows = self.scan(key, key + b"\0", 1, reverse=False)
         return rows[0][1] if rows else None
 
     def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]:
-        """See `Base.scan`."""
         found: list[Row] = []
         walk = Walk(self._file, self._file.newest)
         with reading_pages(self._folder):

@@ -158,7 +158,6 @@ class LmdbBase:
             raise StoreFailed(f"state store {self._path} failed before: {self._failed}")
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Base.get`."""
         self._check_usable()
         try:
             with self._environment.begin() as transaction:
@@ -168,7 +167,6 @@ class LmdbBase:
         return None if sealed is None else unseal(self._path, key, sealed)
 
     def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]:
-        """See `Base.scan`."""
         self._check_usable()
         stop = min(stop, TOTALS_KEY)
         rows: list[Row] = []
@@ -203,7 +201,6 @@ class LmdbBase:
         return rows
 
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
-        """See `Base.save`."""
         self._check_usable()
         needed = PAGES_PER_ROW_SIZE * size_bytes + FREE_SPACE_MARGIN_BYTES
         free = self._file_system.free_bytes(self._path)
@@ -270,7 +267,6 @@ class LmdbBase:
         return seal_in(sealed)
 
     def close(self) -> None:
-        """See `Base.close`."""
         # Without a newer mark the one before stays true.
         if not self._failed:
             with contextlib.suppress(OSError):

@@ -68,9 +68,7 @@ class Base(Protocol):
         """Return the saved value of a key, or None."""
         ...
 
-    def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]:
-        """See `StateStore.scan`."""
-        ...
+    def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]: ...
 
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
         """Write the rows, ascending by key, None deletes, in one durable transaction."""

@@ -1,4 +1,4 @@
-"""W1 and W8: a log of many queues, written and read by everybody at once; W8 trims its head too."""
+"""W1 and W8: a log of many queues, written and read by everybody; W8 also trims the heads."""
 
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
@@ -28,11 +28,11 @@ ACTIONS: Final = {
 BARE_SECONDS: Final = 3.0
 TRIM_PAUSE_SECONDS: Final = 0.7
 TRIM_KEEPS: Final = 20
-"""Offsets below the maximum that a trim leaves, at least."""
+"""A trim keeps at least so many of the newest offsets."""
 
 
 class LogWorkload(Workload):
-    """W1: send (single, batch), poll, assign, seek, client crash."""
+    """W1: sends (single, batches, without a stamp), polls, assigns, bounds, client crashes."""
 
     name = "log"
     what = "W1: many queues, single and batched sends, polls from anywhere, client crashes"
@@ -56,7 +56,7 @@ class LogWorkload(Workload):
                 await stage.pause(random)
 
     async def _send_bare(self, worker: Worker, place: str, size: int, wire: Wire) -> None:
-        """Send without what lets a repeat be recognised: its one outcome is all there is."""
+        """Send once without a producer's stamp: no member could recognise a repeat."""
         value = worker.new_value()
         message = message_of(value, worker.random, size)
         batch = batch_of(self._topic_id, split_place(place)[1], [message], None)
@@ -103,7 +103,7 @@ class RetentionWorkload(LogWorkload):
 
     name = "retention"
     trims = True
-    what = "W8: as log, while the heads of the queues are trimmed: gone below, never above"
+    what = "W8: as log, while the heads of the queues are trimmed: only what is below may go"
     settings: ClassVar[Mapping[str, Setting]] = {"storage.segment_size_bytes": 32 << 20}
     least_ok: ClassVar[LeastOk] = {**LogWorkload.least_ok, "trim": (10, 0.2)}
 

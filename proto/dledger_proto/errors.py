@@ -96,7 +96,9 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.BUSY: _later("a bound on waiting work is reached; slow down"),
     Code.SHUTTING_DOWN: _later("the member is draining; use another"),
     Code.NOT_FORMED: _later("the group has not formed: not all members have met yet"),
-    Code.DISK_FULL: _later("the disk is at its low-water mark; writes are refused, reads go on"),
+    Code.DISK_FULL: _later(
+        "the disk is at its low-water mark; only what frees space is written, reads go on"
+    ),
     Code.NOT_PROPOSED: _later("the deadline passed before the write was proposed"),
     Code.STORAGE_FAILED: _later("the member's storage failed; it stops"),
     Code.HEAD_TRIMMED: _no("the log before this position is trimmed"),

@@ -58,8 +58,8 @@ EXIT_CODES: Final[Mapping[str, Mapping[Exit, str]]] = {
         Exit.BUG: "a bug of dledger: the log holds the traceback",
         Exit.FOLDER: "the data folder is in use, or belongs to another member",
         Exit.STORAGE: "the storage failed: an I/O error, a failed sync, or a used-up reserve",
-        Exit.NEWER_FORMAT: "the data has a newer format: start the version that wrote it, "
-        "or a later one",
+        Exit.NEWER_FORMAT: "a file, the state or a command has a newer format: start the "
+        "version that wrote it, or a later one",
     },
     "namesrv": {
         Exit.OK: "stopped by a signal",

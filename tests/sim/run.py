@@ -1,8 +1,10 @@
 """`make sim SEEDS=n [SEED=x]` and `make mutants`: many seeds, one seed, or every known bug.
 
     python -m tests.sim.run sim --seeds 1000 --jobs 2 [--first 0] [--json]
-    python -m tests.sim.run sim --seed 42 [--lines 80]        replay one seed and show its trace
+    python -m tests.sim.run sim --seed 42 [--lines 80]        one seed; a failure shows its trace
     python -m tests.sim.run mutants [--only name] [--seeds 60]
+
+The whole trace of a seed that failed is kept in `out/sim-failures/`.
 
 A run fails when a seed breaks an invariant or does not converge, or when the seeds together did
 less than the floors below: a simulation that hardly does anything proves nothing.

@@ -162,7 +162,6 @@ class _Frame:
         self.owner = owner
 
     def answered(self, item: PendingBatch) -> None:
-        """See `router.Answerable`."""
         self._left -= 1
         if not self._left:
             self._admission.append_done(self._size, self._count)

@@ -74,17 +74,14 @@ class AppendSession:
         self._wake.set()
 
     def expects(self, items: Sequence[PendingBatch], frame_bytes: int) -> None:
-        """See `intake.FrameOwner`."""
         self._waiting += items
         self._unanswered_bytes += frame_bytes
 
     def freed(self, frame_bytes: int) -> None:
-        """See `intake.FrameOwner`."""
         self._unanswered_bytes -= frame_bytes
         self._room.set()
 
     def answered(self, item: PendingBatch) -> None:
-        """See `router.Answerable`."""
         if item is self._waiting[0]:
             self._wake.set()
             self._room.set()

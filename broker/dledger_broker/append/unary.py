@@ -17,12 +17,10 @@ class _Call:
         self._all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def expects(self, items: Sequence[PendingBatch], _frame_bytes: int) -> None:
-        """See `intake.FrameOwner`."""
         self._items = items
         self._left = len(items)
 
     def answered(self, _item: PendingBatch) -> None:
-        """See `router.Answerable`."""
         self._left -= 1
         if not self._left and not self._all_answered.done():
             self._all_answered.set_result(None)

@@ -1,10 +1,9 @@
 """A group takes over what the control group decides about topics (D1).
 
-Owns the loop by which a group's leader fetches decisions. Nobody can hand decisions in. A notice
-only makes the loop ask the configured control group. Not owned: the decisions
+Owns the loop by which a group's leader fetches decisions. The loop takes decisions from
+the configured control group alone; a notice only makes it ask. Every step is idempotent and carries
+the control group's log index, so repeats and reordering do no harm. Not owned: the decisions
 (`topic_authority.py`), the rules of a single topic (`dledger/state/topics/`).
-Every step is idempotent and carries the control group's log index, so repeats and reordering do no
-harm.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ TELL_SECONDS: Final = 60.0
 """A leader that cannot follow logs a line this often; its status says so all the time."""
 TOPICS_PER_IMPORT: Final = 256
 FINAL_REFUSALS: Final = (Code.STALE_LAYOUT, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT)
-"""Refusals that a repeat does not change: already known, deleted here for good, no such topic."""
+"""Refusals that no repeat changes: known or forgotten already, deleted for good, bad layout."""
 
 
 async def import_topics(
@@ -83,9 +82,9 @@ class TopicFollower:
         self._quiet = Quiet(messaging.view.clock, TELL_SECONDS)
         self._wake = asyncio.Event()
         self._waiting: list[asyncio.Future[str]] = []
-        """Callers that wait for the end of the next pull; they get its problem."""
+        """Callers that wait for the end of the next pull; each hears why it failed, else ''."""
         self._complete_up_to = 0
-        """All decisions up to this index are known; it begins at 0 in each term."""
+        """All decisions up to this index are known; a new leader begins at 0."""
         self._problem = ""
         self._task: asyncio.Task[None] | None = None
         messaging.view.host.watch_leadership(self._leadership_changed)
@@ -200,7 +199,7 @@ class TopicFollower:
         """Take over all that one member of the control group tells; raise what went wrong.
 
         The control group forgets old deletions. A group that does not know all decisions up to
-        there reads the whole list, and deletes the topics that the list does not name.
+        the newest forgotten one reads the whole list, and deletes the topics it does not name.
         """
         view = self._messaging.view
         since = floor = self._complete_up_to

@@ -157,7 +157,8 @@ class RaftConfig(Section):
         heartbeat_ms: The leader sends a heartbeat to each follower this often.
         election_timeout_min_ms: A follower asks for an election after a time without its leader
             that is drawn between this and `election_timeout_max_ms`. Above three heartbeats.
-        election_timeout_max_ms: The end of that range. Above `election_timeout_min_ms`.
+        election_timeout_max_ms: The end of that range. Above `election_timeout_min_ms`. A leader
+            that has not heard from a majority for so long steps down.
         link_loss_redial_ms: A follower whose link to the leader breaks gives it this time to come
             back, then asks for an election without waiting for the timeout.
         campaign_jitter_ms: A member repeats an election that it cannot win after a random time up

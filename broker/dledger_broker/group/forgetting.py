@@ -26,7 +26,6 @@ class TopicForgetting(Duty):
         self._asked = ForgetTopics(DELETED_TOPIC_KEPT_MS, 0)
 
     def due(self, look: Look) -> ForgetTopics | None:
-        """See `Duty.due`."""
         if look.leads_term is None or look.now < self._look_at:
             return None
         self._look_at = look.now + self.period

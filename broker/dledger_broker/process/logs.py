@@ -27,7 +27,7 @@ class Quiet:
     def admit(self, kind: Hashable) -> int | None:
         """Return how many lines of a kind were left out since the last one; None: leave this out.
 
-        There are few kinds: the caller's own words, never what a stranger sent.
+        A kind is a constant of our code: values from the network would make the table grow.
         """
         now = self._clock.monotonic()
         if now < self._next.get(kind, now):

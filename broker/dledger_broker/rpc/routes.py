@@ -1,7 +1,7 @@
 """`dledger.v1.Routes` of a member: the routes of its own groups, for clients without a name server.
 
-Owns the pushes: every watcher gets each change of leader or topics at once. Not owned: the table of
-the whole cluster (`dledger_namesrv`).
+Owns `GetRoutes` and the pushes: every watcher gets each change of leader or topics. Not owned: the
+table of the whole cluster (`dledger_namesrv`).
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class RouteWatch:
             event.set()
 
     async def watch(self, request_bytes: bytes, context: raw.RawContext) -> None:
-        """Send everything, then each change. The time of each message is limited."""
+        """Send everything, then each change. A reader that is too slow ends with BUSY."""
         try:
             request = status.parsed(pb.RoutesRequest, request_bytes)
             with self._bound.held():
@@ -95,7 +95,7 @@ def _parts(
     *,
     full: bool,
 ) -> list[pb.RoutesReply]:
-    """Return messages with each topic once: as the first group that has the topic knows it."""
+    """Return messages with each topic once; the word of the first group that has it counts."""
     once: dict[bytes, Topic] = {}
     for topic in topics:
         if not names or topic.name in names:

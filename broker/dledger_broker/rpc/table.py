@@ -1,4 +1,4 @@
-"""Every unary call of a member, one row each, and the gRPC services that follow from the rows.
+"""The unary calls of a member but `AppendOne`, one row each, and the gRPC services made of them.
 
 A row says: service, method, request, reply, whose bound it counts against, which member answers,
 the handler, and a check that bounds its work. Adding a call means adding a row and its handler.

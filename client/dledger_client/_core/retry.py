@@ -1,7 +1,7 @@
 """What a producer does after each answer: repeat, move, refresh, register, give up. Pure.
 
 Owns: one table from code to plan (D10, D11, S30), back-offs, deadlines of tries, final errors.
-Not: carrying a plan out (`_core/producer/core.py`), order (`_core/producer/buffer.py`).
+Not: carrying a plan out (`producer/batch_fate.py`), order (`producer/lane.py`).
 
 A plan's rules:
 - after an unknown outcome a repeat goes to the same queue with the same stamp, never elsewhere;

@@ -214,8 +214,8 @@ TAIL_ROWS: Final[Sequence[Row]] = (
         "promised to survive it. Entries behind the tear may be sound, of the same round or, with "
         "`flush: async`, of a later one; they may not be kept without what is before them."),
     Row("T5", {"synced": False, "last": True, "ending": Ending.STALE}, Action.CUT,
-        "These bytes are older than a truncation of the suffix, or of a misdirected write. Nothing "
-        "says that they were synced in this place: the log ends before them."),
+        "These bytes are left from before the suffix was cut, or the disk wrote them to a wrong "
+        "place. Nothing says that they were synced here: the log ends before them."),
 )  # fmt: skip
 
 Facts = FolderFacts | FileFacts | TailFacts

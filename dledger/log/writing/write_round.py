@@ -180,11 +180,9 @@ class StoreFile:
     sync_name: bool = True
 
     def run(self, disk: LogDisk) -> None:
-        """See `RoundStep.run`."""
         disk.store(self.folder, self.path, self.content, sync_name=self.sync_name)
 
     def describe(self) -> str:
-        """See `RoundStep.describe`."""
         return f"store {self.path.rpartition('/')[2]}"
 
 
@@ -205,7 +203,6 @@ class CutSuffix:
             disk.cut_to(self.kept, self.kept_size)
 
     def describe(self) -> str:
-        """See `RoundStep.describe`."""
         return f"cut {self.kept or 'all'} to {self.kept_size}, removing {len(self.removed)}"
 
 
@@ -217,11 +214,9 @@ class CreateSegment:
     header: bytes
 
     def run(self, disk: LogDisk) -> None:
-        """See `RoundStep.run`."""
         disk.create(self.name, self.header)
 
     def describe(self) -> str:
-        """See `RoundStep.describe`."""
         return f"create {self.name}"
 
 
@@ -251,7 +246,6 @@ class WriteEntries:
             disk.cut_to(self.name, self.sealed_size)
 
     def describe(self) -> str:
-        """See `RoundStep.describe`."""
         sealed = " and seal" if self.sealed_size is not None else ""
         return f"write {len(self.entries)} entries to {self.name} at {self.offset}{sealed}"
 
@@ -263,11 +257,9 @@ class SyncEntries:
     name: str
 
     def run(self, disk: LogDisk) -> None:
-        """See `RoundStep.run`."""
         disk.sync(self.name)
 
     def describe(self) -> str:
-        """See `RoundStep.describe`."""
         return f"sync {self.name}"
 
 
@@ -278,13 +270,11 @@ class RemoveHead:
     removed: Sequence[str]
 
     def run(self, disk: LogDisk) -> None:
-        """See `RoundStep.run`."""
         for name in self.removed:
             disk.remove(name)
         disk.sync_names()
 
     def describe(self) -> str:
-        """See `RoundStep.describe`."""
         return f"remove {len(self.removed)} from the head"
 
 

@@ -113,12 +113,10 @@ class GroupHost:
 
     @property
     def counts_unsynced(self) -> bool:
-        """See `RaftGroup.counts_unsynced`."""
         return self.group.counts_unsynced
 
     @property
     def time_ms(self) -> int | None:
-        """See `RaftGroup.time_ms`."""
         return self.group.time_ms
 
     @property
@@ -228,7 +226,6 @@ class GroupHost:
     # What links call (`peer_link.LinkEvents`).
 
     def link_up(self, peer: MemberId) -> None:
-        """See `LinkEvents.link_up`."""
         self.silences.link_up(peer)
         if not self._stopped:
             with self._or_fail:
@@ -236,7 +233,6 @@ class GroupHost:
             self._due()
 
     def link_down(self, peer: MemberId) -> None:
-        """See `LinkEvents.link_down`."""
         self.silences.link_down(peer, self._clock.monotonic())
         if not self._stopped:
             with self._or_fail:
@@ -244,14 +240,12 @@ class GroupHost:
             self._due()
 
     def dial_failed(self, peer: MemberId) -> None:
-        """See `LinkEvents.dial_failed`."""
         if not self._stopped:
             with self._or_fail:
                 self.group.dial_failed(peer, self._clock.monotonic())
             self._due()
 
     def received(self, peer: MemberId, message: Message) -> None:
-        """See `LinkEvents.received`."""
         if not self._stopped:
             with self._or_fail:
                 self.group.receive(peer, message, self._clock.monotonic())

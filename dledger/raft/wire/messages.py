@@ -55,7 +55,6 @@ class Hello(Message):
     """The genesis payload; only when the receiver may need it."""
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         flags = " quarantined" * self.quarantined + " lifted" * self.lifted
         flags += " forgotten" * self.forgotten
         return (
@@ -78,7 +77,6 @@ class PreVote(Message):
     last_term: int
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         return f"pre-vote #{self.number} term={self.term} last={self.last_index}@{self.last_term}"
 
 
@@ -92,7 +90,6 @@ class PreVoteAnswer(Message):
     granted: bool
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         return f"pre-vote-answer #{self.number} term={self.term} granted={self.granted}"
 
 
@@ -107,7 +104,6 @@ class VoteRequest(Message):
     last_term: int
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         return (
             f"vote-request #{self.number} term={self.term} last={self.last_index}@{self.last_term}"
         )
@@ -124,7 +120,6 @@ class VoteAnswer(Message):
     granted: bool
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         return (
             f"vote-answer #{self.number} term={self.term} granted={self.granted} "
             f"voter_term={self.voter_term}"
@@ -156,7 +151,6 @@ class AppendRequest(Message):
     frames: memoryview | None = None
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         if self.payload is not None:
             what = f"{self.payload.first}..{self.payload.last}"
         else:
@@ -192,7 +186,6 @@ class AppendAnswer(Message):
     """`match_index` is written, and will be synced: the follower's `flush` is async."""
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         what = (
             f"match={self.match_index}"
             if self.matched
@@ -219,7 +212,6 @@ class TermNotice(Message):
     term: int
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         return f"term-notice {self.term}"
 
 
@@ -231,7 +223,6 @@ class TimeoutNow(Message):
     term: int
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         return f"timeout-now term={self.term}"
 
 
@@ -244,7 +235,6 @@ class BarrierRequest(Message):
     quarantined: bool = False
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         return f"barrier #{self.number}{' quarantined' if self.quarantined else ''}"
 
 
@@ -259,7 +249,6 @@ class BarrierAnswer(Message):
     confirmed: bool
 
     def describe(self) -> str:
-        """See `Message.describe`."""
         return (
             f"barrier-answer #{self.number} index={self.index} term={self.term} "
             f"confirmed={self.confirmed}"

@@ -86,7 +86,6 @@ class Number:
         self._least = -(1 << 8 * self._size - 1) if form[-1].islower() else 0
 
     def write(self, value: int, out: list[bytes]) -> None:
-        """See `FieldCodec.write`."""
         try:
             out.append(self._form.pack(value))
         except struct.error:
@@ -94,7 +93,6 @@ class Number:
             raise Misfit(f" {value}, must be {self._least} to {most}") from None
 
     def read(self, body: Body) -> int:
-        """See `FieldCodec.read`."""
         at = body.at
         body.at = at + self._size
         value: int = self._form.unpack_from(body.data, at)[0]
@@ -181,7 +179,6 @@ class Record:
         self.kind = f"({', '.join(f'{name} {codec.kind}' for name, codec in self.fields)})"
 
     def write(self, value: Any, out: list[bytes]) -> None:
-        """See `FieldCodec.write`."""
         for name, codec in self.fields:
             try:
                 codec.write(getattr(value, name), out)
@@ -190,7 +187,6 @@ class Record:
                 raise
 
     def read(self, body: Body) -> Any:
-        """See `FieldCodec.read`."""
         if self._in_order:
             return self._of(*[codec.read(body) for _, codec in self.fields])
         return self._of(**{name: codec.read(body) for name, codec in self.fields})

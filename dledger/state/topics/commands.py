@@ -193,7 +193,6 @@ class ImportTopic(Command[TopicChanged]):
 
     @property
     def frees_space(self) -> bool:
-        """See `Command.frees_space`."""
         return self.topic.deleted
 
     def apply(self, state: State, entry: Entry) -> TopicChanged | Refused:

@@ -70,7 +70,7 @@ class Readers:
             self._finally_asked(positions, op)
 
     def _finally_asked(self, names: Iterable[str], op: Op) -> None:
-        """A place that gave no value was still asked: it has a final read, of nothing."""
+        """A place that gave no value was still asked: its final read counts, and was empty."""
         for name in names:
             place = self._log.places[name]
             place.finally_asked = place.finally_asked or op.i

@@ -73,9 +73,9 @@ class View:
 
     @property
     def cut_short(self) -> str:
-        """Why nothing follows from what is missing in the end. Empty: it does follow.
+        """Why a checker may conclude nothing from records that are missing; empty: it may.
 
-        A wrong thing that is there counts all the same.
+        Wrong records that were read are anomalies all the same.
         """
         if self.final_row is None:
             return "there was no final phase"
@@ -120,7 +120,7 @@ class View:
         return log, readers
 
     def _floors(self) -> Iterator[tuple[int, str, int]]:
-        """Yield row, place and offset: from when on values below may be gone."""
+        """Yield row, place and offset: from this row on, values below this offset may be gone."""
         for op in self.ops("trim"):
             if op.outcome is not Kind.FAIL:
                 yield op.i, op.k, op.asked

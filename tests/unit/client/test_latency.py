@@ -1,4 +1,4 @@
-"""The tables of S36 value by value, and the pick of S37."""
+"""For how long a slow group is avoided (S36), and which queue is chosen then (S37)."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_table_5x(latency_ms: int, ban_ms: int) -> None:
     assert TABLE_5X.ban_ms(latency_ms) == ban_ms
 
 
-def test_a_failure_counts_as_its_latency() -> None:
+def test_a_failed_send_counts_as_the_failure_latency_of_its_table() -> None:
     for table, ban_ms in ((TABLE_4X, 600_000), (TABLE_5X, 10_000)):
         faults = FaultTable(table)
         faults.failed("a", 1_000)

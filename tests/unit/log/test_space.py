@@ -59,7 +59,7 @@ def test_below_the_mark_the_log_says_so_and_recovers_by_itself(
 
 
 def test_nothing_is_allocated_ahead_of_the_mark() -> None:
-    """Or a step ahead leaps over the band in which what frees space is taken."""
+    """Else one allocation would go from ENOUGH to FULL, and no trim would ever be accepted."""
     fs = SimFileSystem(Random(1), budget_bytes=1 << 20)
     ahead = 64 << 10
     settings = replace(SMALL, segment_size=1 << 20, allocate_bytes=ahead, low_water_bytes=ahead)
@@ -81,7 +81,7 @@ def test_nothing_is_allocated_ahead_of_the_mark() -> None:
 def test_a_step_is_allocated_ahead_but_not_by_a_disk_that_was_low(
     left_kib: int, ahead: bool
 ) -> None:
-    """It needs a quarter more than the mark to be so no more: what came back is not taken again."""
+    """A low disk counts as low until a quarter more than the mark is free."""
     fs = SimFileSystem(Random(1), budget_bytes=1 << 20)
     step, mark = 16 << 10, 128 << 10
     settings = replace(SMALL, segment_size=1 << 20, allocate_bytes=step, low_water_bytes=mark)
@@ -112,7 +112,7 @@ def test_between_the_marks_there_is_room_for_what_frees_space(
         fs.budget_bytes = fs.used_bytes() + left
         seen.append(space.check())
     enough, low, full = DiskRoom
-    # The way back is a quarter of each mark longer: no flapping.
+    # Leaving a state needs a quarter more space than entering it, so nothing flaps.
     assert seen == [enough, low, low, full, full, low, low, enough]
 
 
@@ -174,7 +174,7 @@ def test_past_the_reserve_the_log_fails_and_what_was_promised_stays(
     assert member.log.durable_index == member.log.last_index
 
 
-def test_a_disk_too_small_for_the_reserve_starts_low_and_serves_reads() -> None:
+def test_a_disk_too_small_for_the_reserve_starts_full_and_serves_reads() -> None:
     fs = SimFileSystem(Random(1), budget_bytes=60_000)
     member = Member(fs, PATH)
     entries = [member.genesis(), member.append(b"x" * 500)]

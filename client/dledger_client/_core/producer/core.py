@@ -7,8 +7,9 @@ come in.
 How to drive it. Call an input; then carry out everything in `take_actions()`; then, for each link
 that is up, ask `next_frame` until it returns None, sending each frame before asking for the next
 (what gathers meanwhile goes into one frame); wait for the next input, at the latest until
-`next_deadline()`, then call `tick`. Inputs: `place`, `routes_changed`, `topic_failed`,
-`link_up`, `link_down`, `answered`, `registered`, `register_taken`, `register_failed`, `tick`.
+`next_deadline()`, then call `tick`. Inputs: `place`, `place_batch`, `routes_changed`,
+`topic_failed`, `member_ready`, `link_up`, `link_down`, `answered`, `registered`, `register_taken`,
+`register_failed`, `tick`.
 """
 
 import random
@@ -73,7 +74,6 @@ class ProducerCore:
     # What the senders of groups need (`context.py`).
 
     def emit(self, action: actions.Action) -> None:
-        """See `ProducerContext`."""
         if isinstance(action, actions.OpenLink):
             self._links[action.link] = self.senders[action.group]
         elif isinstance(action, actions.CloseLink):
@@ -83,18 +83,15 @@ class ProducerCore:
         self._actions.append(action)
 
     def new_link_id(self) -> int:
-        """See `ProducerContext`."""
         self._link_ids += 1
         return self._link_ids
 
     def take_numbers(self, count: int) -> int:
-        """See `ProducerContext`."""
         first = self._next_number
         self._next_number += count
         return first
 
     def move(self, batch: Batch, now: float) -> bool:
-        """See `ProducerContext`."""
         state = self._topics.get(batch.topic)
         if state is None:
             return False
@@ -108,24 +105,20 @@ class ProducerCore:
         return True
 
     def rehome(self, batch: Batch) -> None:
-        """See `ProducerContext`."""
         state = self._topics.get(batch.topic)
         if state is not None and not batch.maybe_stored:
             self._rehome(batch, state)
 
     def heard_leader(self, group: str, address: str, term: int, now: float) -> None:
-        """See `ProducerContext`."""
         change = self.routes.heard_leader(group, address, term)
         if change:
             self.routes_changed(change, now)
 
     def has_queue(self, batch: Batch) -> bool:
-        """See `ProducerContext`."""
         route = self.routes.topic(batch.topic)
         return route is not None and route.id == batch.topic_id and batch.queue < route.write_queues
 
     def topic_gone(self, topic: str, topic_id: bytes) -> None:
-        """See `ProducerContext`."""
         route = self.routes.topic(topic)
         if route is not None and route.id == topic_id:
             self.routes.drop_topic(topic, RouteChange())

@@ -6,7 +6,7 @@ interest. Not: what a new epoch does to batches (`Lane.new_epoch`), the call.
 A life of the producer asks for epoch 0 first. If its name is new in the group, the group grants an
 epoch. If another life holds the name, the group tells that life's epoch, and this life takes over
 by asking for the next one. From then on it asks for the epoch above its own. A late copy of such a
-call does no harm, for the group tells lives apart (`state/producers/table.py` has the table).
+call does no harm, for the group tells lives apart (`state/producers/registration.py`).
 """
 
 import enum

@@ -1,7 +1,7 @@
 """The batches of one queue in the order of their sequence: gathering, sent, to be repeated. Pure.
 
 Owns: which batch of the queue may go next, sequence numbers, what a failure in the middle means.
-Not: groups and bytes (`buffer.py`), codes and deadlines (`core.py`).
+Not: groups, bytes, deadlines (`buffer.py`), what a code means (`batch_fate.py`, `retry.py`).
 
     open ──────────> ready ──────────> stamped
     takes records    closed, in order  in order of sequence; the first `prefix` are outstanding
