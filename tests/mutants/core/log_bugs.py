@@ -52,9 +52,9 @@ LOG_BUGS: Final[Sequence[Mutant]] = (
         "a member of an older version cuts what a newer one acknowledged (I15)",
         [
             Edit(
-                "dledger.log.recovery.recover:_Recovery._read_segment",
-                "if bad.newer:",
-                "if False:",
+                "dledger_proto.entry:parse_entry_header",
+                "raise NewerEntry(",
+                "raise CorruptEntry(",
             )
         ],
         [f"{DAMAGE}.test_a_tail_of_a_later_version_is_not_cut"],
