@@ -32,6 +32,11 @@ class Exit(enum.IntEnum):
 
 
 _INTERRUPTED: Final = {Exit.INTERRUPTED: "interrupted"}
+_FOLDER: Final = {
+    Exit.BAD_INPUT: "bad input",
+    Exit.UNKNOWN_OUTCOME: "the answer could not be printed",
+    **_INTERRUPTED,
+}
 _COMMAND: Final = {
     Exit.OK: "done",
     Exit.FAILED: "it failed and certainly did not happen",
@@ -88,10 +93,34 @@ EXIT_CODES: Final[Mapping[str, Mapping[Exit, str]]] = {
         Exit.NOTHING_NEW: "there is nothing new",
         Exit.INTERRUPTED: "interrupted, the next run continues",
     },
+    "export status": {
+        Exit.OK: "done",
+        Exit.FAILED: "the folder cannot be read, or holds no export",
+        **_FOLDER,
+    },
+    "export verify": {
+        Exit.OK: "the files are sound",
+        Exit.FAILED: "a file is damaged, missing or unlike the log, or the folder cannot be read",
+        Exit.UNREACHABLE: "no server could be reached in time",
+        Exit.CONFLICT: "the folder is of another cluster, topic or log",
+        **_FOLDER,
+    },
+    "export compact": {
+        Exit.OK: "a version was published",
+        Exit.FAILED: "it failed, nothing is published",
+        Exit.CONFLICT: "another run changed the folder",
+        Exit.NOTHING_NEW: "there is nothing to merge",
+        **_FOLDER,
+    },
+    "export gc": {
+        Exit.OK: "done",
+        Exit.FAILED: "it failed; some files may be deleted",
+        **_FOLDER,
+    },
     "inspect": {
         Exit.OK: "all is sound",
         Exit.FAILED: "something is damaged or missing",
-        Exit.BAD_INPUT: "bad input",
+        **_FOLDER,
     },
     "repair": {
         Exit.OK: "the folder was set aside, or --check found no damage",
@@ -103,12 +132,20 @@ EXIT_CODES: Final[Mapping[str, Mapping[Exit, str]]] = {
         Exit.BAD_INPUT: "it cannot be used; each line names one thing that is wrong",
     },
 }
-"""What each code means: of the named command, and under "" of all others."""
+"""What each code means: of the named command or group of commands, and under "" of all others."""
 
 assert set().union(*EXIT_CODES.values()) == set(Exit), "every code means something to somebody"
 
 
-def exit_codes_help(command: str = "") -> str:
+def exit_codes_of(command: str) -> Mapping[Exit, str]:
+    """Return the codes of a command in order: its own, those of its group, or those of all."""
+    for name in (command, command.split(" ", maxsplit=1)[0]):
+        if name in EXIT_CODES:
+            return dict(sorted(EXIT_CODES[name].items()))
+    return EXIT_CODES[""]
+
+
+def exit_codes_help(command: str) -> str:
     """Return what `--help` says of the exit codes of a command: a line for each."""
-    rows = (f"{code.value}: {meaning}" for code, meaning in EXIT_CODES[command].items())
+    rows = (f"{code.value}: {meaning}" for code, meaning in exit_codes_of(command).items())
     return "\n".join(("Exit codes:", *rows))

@@ -24,7 +24,7 @@ from dledger_broker.cli.output import (
 from dledger_broker.config.checks import ConfigError
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
-from dledger_proto.exit_codes import EXIT_CODES, Exit, exit_codes_help
+from dledger_proto.exit_codes import Exit, exit_codes_help
 
 COMMANDS: Final = {
     "up": "processes.up",
@@ -55,7 +55,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     """Return the command with all its groups, or only with the one that the arguments name."""
     app = typer.Typer(
         name="dledger",
-        epilog=exit_codes_help(),
+        epilog=exit_codes_help(""),
         context_settings={"help_option_names": ["--help", "-h"]},  # of every command below, too
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -84,13 +84,17 @@ def _complete_help(app: typer.Typer) -> None:
     And join the source lines of each paragraph: the terminal wraps them at its own width.
     """
     for command in app.registered_commands:
-        _complete_command(command, str(command.name or getattr(command.callback, "__name__", "")))
+        _complete_command(command, _name_of(command))
     for group in app.registered_groups:
         name = str(group.name)
         if group.typer_instance is not None:
             for command in group.typer_instance.registered_commands:
-                _complete_command(command, name)
+                _complete_command(command, f"{name} {_name_of(command)}")
         group.epilog = _with_exit_codes("", name)
+
+
+def _name_of(command: CommandInfo) -> str:
+    return str(command.name or getattr(command.callback, "__name__", ""))
 
 
 def _complete_command(command: CommandInfo, name: str) -> None:
@@ -101,7 +105,7 @@ def _complete_command(command: CommandInfo, name: str) -> None:
 
 def _with_exit_codes(epilog: str, name: str) -> str:
     """Return an epilog with the exit codes of a command of `dledger` behind it."""
-    codes = exit_codes_help(name if name in EXIT_CODES else "")
+    codes = exit_codes_help(name)
     return f"{epilog}\n\n{codes}" if epilog else codes
 
 

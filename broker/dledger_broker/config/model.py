@@ -212,9 +212,10 @@ class AdmissionConfig(Section):
         fetch_streams_max: Fetch streams.
         fetch_bytes_max: Bytes of frames that are read from the log and not yet taken by gRPC, over
             all fetch streams. Not below the largest frame.
-        queries_max: Calls that ask for offsets, topics and routes.
+        queries_max: Calls that ask for routes and offsets, plan reads, commit offsets and register
+            producers.
         lookups_max: Look-ups of single records. A few run at once, the others wait.
-        admin_calls_max: Calls that change topics, offsets and holds.
+        admin_calls_max: Calls about topics, trims, holds, status and leadership.
         log_streams_max: Streams of `LogEntries`, by which tools compare members.
         route_watchers_max: Streams of route changes.
     """

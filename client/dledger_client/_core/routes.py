@@ -9,7 +9,7 @@ Owns: what is believed and when a newer answer replaces it (D14):
 - an ordering key maps over all queues that take messages, whether its groups are known or not;
 - inside the members' network a client uses the addresses of the peers, although hints name the
   published ones.
-Not: fetching (`_shell/cluster.py`), choosing a queue (`selectors.py`, `_core/producer/core.py`).
+Not: fetching (`_shell/cluster.py`), choosing a queue (`selectors.py`, `producer/topics.py`).
 """
 
 from collections.abc import Iterable, Iterator

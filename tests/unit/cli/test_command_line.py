@@ -19,7 +19,7 @@ from dledger_broker.cli.processes.up import (
     Restarts,
 )
 from dledger_broker.local.cluster import FolderInUse, LocalCluster, OtherCluster
-from dledger_proto.exit_codes import EXIT_CODES
+from dledger_proto.exit_codes import exit_codes_of
 
 
 def dledger(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -55,7 +55,7 @@ def test_every_help_shows_its_exit_codes_at_80_columns(
     assert main([*words, "--help"]) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
-    codes = EXIT_CODES[words[0] if words and words[0] in EXIT_CODES else ""]
+    codes = exit_codes_of(" ".join(words))
     _, _, told = shown.partition("Exit codes:")
     text = " ".join(told.split())
     assert all(f"{code.value}: {meaning}" in text for code, meaning in codes.items()), told

@@ -8,7 +8,7 @@ from dledger.files import OsFileSystem
 from dledger.log.commit_log import CommitLog
 from dledger.log.folder import LOG_FOLDER
 from dledger.types import LogIndex
-from dledger_offline.folder import Damage, EntryFound, walk_segments
+from dledger_offline.folder import Damage, EntryFound, SegmentStart, walk_segments
 from dledger_proto.entry import (
     KIND_NO_OP,
     SEGMENT_HEADER_SIZE,
@@ -163,3 +163,29 @@ def test_an_entry_of_another_file_is_told(tmp_path: Path) -> None:
     *_, last = walk_segments(tmp_path)
     assert isinstance(last, EntryFound)
     assert last.problem == "its local bytes were not written into this file"
+
+
+def headers_of(folder: Path) -> list[str]:
+    """Return what is wrong with the header of each file."""
+    return [piece.problem for piece in walk_segments(folder) if isinstance(piece, SegmentStart)]
+
+
+def test_a_missing_file_in_the_middle_is_told(tmp_path: Path) -> None:
+    written(tmp_path, "member").close()
+    first, missing, *later = sorted((tmp_path / "member" / LOG_FOLDER).glob("*.log"))
+    missing.unlink()
+    problems = headers_of(tmp_path / "member")
+    assert problems == [
+        "",
+        f"the file before ends at position {int(missing.stem)}",
+        *[""] * (len(later) - 1),
+    ]
+    assert int(first.stem) == 0
+
+
+def test_a_file_under_a_wrong_name_is_told(tmp_path: Path) -> None:
+    written(tmp_path, "member").close()
+    *_, last = sorted((tmp_path / "member" / LOG_FOLDER).glob("*.log"))
+    last.rename(last.with_name(segment_name(int(last.stem) + 8)))
+    *_, problem = headers_of(tmp_path / "member")
+    assert problem == f"the header says base position {int(last.stem)}"

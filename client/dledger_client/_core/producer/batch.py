@@ -1,7 +1,7 @@
 """One batch of a producer, from its first record to its outcome. Pure.
 
 Owns: the records, the stamp, the history of tries, the outcome. Not: when it is sent or repeated
-(`buffer.py` orders, `core.py` decides).
+(`lane.py` orders, `batch_fate.py` decides).
 
 Two flags say what is known about a batch. `is_outstanding`: a try is on its way and not answered.
 `maybe_stored`: a try ended without a definite answer, so the batch may lie in the log. From then on

@@ -1,8 +1,8 @@
 """Batches of a producer that have no outcome yet: lanes by group, bytes, deadlines. Pure.
 
 Owns: the buffer's bytes, the fair round over a group's lanes, which batches make the next frame,
-batches whose budget is over. Not: order within a queue (`lane.py`), links, codes, topics
-(`core.py`). Time comes in as `now`, monotonic seconds.
+batches whose budget is over. Not: order within a queue (`lane.py`), links (`group_sender.py`),
+codes (`batch_fate.py`), topics (`core.py`). Time comes in as `now`, monotonic seconds.
 """
 
 import heapq
