@@ -15,11 +15,19 @@ from dledger_proto.names import printable
 
 
 def _printable_values(_logger: object, _name: str, event: EventDict) -> EventDict:
-    """Escape what strangers send, so that it moves no cursor and begins no line in a terminal."""
-    return {
-        key: printable(value) if isinstance(value, str) and key != "exception" else value
+    """Escape what strangers send, so that it moves no cursor and begins no line in a terminal.
+
+    A traceback keeps its lines. Each is indented, so that none looks like a log line.
+    """
+    shown: EventDict = {
+        key: printable(value) if isinstance(value, str) else value
         for key, value in event.items()
+        if key != "exception"
     }
+    if "exception" in event:
+        lines = str(event["exception"]).split("\n")
+        shown["exception"] = "\n".join("  " + printable(line) for line in lines)
+    return shown
 
 
 def set_up_logs(
@@ -36,20 +44,17 @@ def set_up_logs(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
+        # Not the console's own: it prints hundreds of lines with the values of all variables,
+        # message bodies among them, and holds the loop for most of a second.
+        structlog.processors.format_exc_info,
     ]
     if json:
-        processors += [
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(sort_keys=False),
-        ]
+        processors.append(structlog.processors.JSONRenderer(sort_keys=False))
     else:
         processors += [
             _printable_values,
             structlog.dev.ConsoleRenderer(
-                colors=target.isatty(),
-                # Not the default: it prints hundreds of lines with the values of all variables,
-                # message bodies among them, and holds the loop for most of a second.
-                exception_formatter=structlog.dev.plain_traceback,
+                colors=target.isatty(), exception_formatter=structlog.dev.plain_traceback
             ),
         ]
     structlog.configure(

@@ -40,6 +40,22 @@ def test_values_cannot_inject_at_the_name_server(
     assert line.isprintable()
 
 
+def test_a_traceback_makes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line of it is escaped and indented, whatever the text of the error is."""
+    try:
+        set_up_name_server_logs(json=False)
+        try:
+            raise ValueError("bad\n2026-01-01 [info] forged\x1b[2J\rhidden")
+        except ValueError:
+            structlog.get_logger().exception("a bug")
+    finally:
+        structlog.reset_defaults()
+    first, *rest = capsys.readouterr().err.split("\n")[:-1]
+    assert "a bug" in first
+    assert any("forged\\x1b[2J\\rhidden" in line for line in rest)
+    assert all(line.isprintable() and line.startswith("  ") for line in rest)
+
+
 def test_the_one_line_of_a_failure_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
     print_error("topic \x1b[31m\nx does not exist")
     assert capsys.readouterr().err == "error: topic \\x1b[31m x does not exist\n"
