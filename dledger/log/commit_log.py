@@ -71,6 +71,8 @@ class CommitLog:
         except BaseException:
             self._pool.close()
             raise
+        self.recovery_notes: Sequence[str] = found.notes
+        """A line for each thing that recovery changed on disk: a torn end that it cut, a file."""
         self._state = LogState(
             tail=Tail(settings.tail_cache_bytes),
             random=random,

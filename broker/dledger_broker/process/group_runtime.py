@@ -96,6 +96,8 @@ class GroupRuntime:
             low_water_bytes=storage.disk_low_water_bytes,
         )
         self._log = CommitLog(fs, self._folder, log_settings, self._random)
+        for note in self._log.recovery_notes:
+            self._log_lines.warning("recovery changed the log", what=note)
         self._store = LmdbStore(self._folder.state_path, config.state.map_size_bytes)
         machine = StateMachine(self._store, group.name)
         first_index, last_index = self._log.first_index, self._log.last_index

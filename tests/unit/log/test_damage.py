@@ -422,5 +422,6 @@ def test_stale_bytes_behind_the_end_are_cut() -> None:
     notes = examine(open_folder(fs, PATH), FilePool(fs)).notes
     assert [note[:2] for note in notes] == ["T5"]
     member = Member(fs, PATH, NEVER)
+    assert member.log.recovery_notes == notes, "an operator reads what was changed"
     check_holds(member.log, entries)
     assert fs.size_of(path) == end
