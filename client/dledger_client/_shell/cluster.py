@@ -76,7 +76,9 @@ class Cluster:
         self._ready_listeners.append(listener)
 
     def start(self) -> None:
-        """Begin to watch the routes; ClientClosed in a child that cannot have a client."""
+        """Begin to watch the routes; ClientClosed after `close`, or in a child without a client."""
+        if self._is_closed:
+            raise ClientClosed(Code.CLOSED, "this client is closed")
         fork.opened(self)
         if self._watcher is None:
             self._watcher = asyncio.get_running_loop().create_task(

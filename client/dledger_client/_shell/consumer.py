@@ -63,7 +63,8 @@ class ConsumerEngine:
         self.is_closed = False
 
     async def start(self) -> None:
-        """Begin to watch routes."""
+        """Begin to watch routes; ClientClosed after `close`."""
+        self.check_open()
         self.driver.start()
 
     async def close(self) -> None:

@@ -94,7 +94,11 @@ class ProducerEngine:
         self.is_closed = False
 
     async def start(self) -> None:
-        """Begin to watch routes. Sends may be handed over at once; they wait for the routes."""
+        """Begin to watch routes. Sends may be handed over at once; they wait for the routes.
+
+        ClientClosed after `close`.
+        """
+        self.check_open()
         self.driver.start()
         self._now = self.driver.now
 

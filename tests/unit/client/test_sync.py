@@ -92,6 +92,17 @@ def test_a_message_before_the_start_is_refused_and_never_sent(threaded: Threaded
     assert threaded.cluster.log("t", 0) == [b"first"]
 
 
+@pytest.mark.parametrize("kind", [Producer, Consumer, Admin])
+def test_a_closed_client_does_not_start(
+    threaded: ThreadedCluster, kind: type[Producer | Consumer | Admin]
+) -> None:
+    client = kind(threaded.cluster.bootstrap)
+    client.start()
+    client.close()
+    with pytest.raises(ClientClosed, match="is closed"):
+        client.start()
+
+
 def test_send_futures(threaded: ThreadedCluster) -> None:
     cluster = threaded.cluster
     with Producer(cluster.bootstrap) as producer:
