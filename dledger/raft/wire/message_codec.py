@@ -10,7 +10,9 @@ Little-endian. Every message begins with
 
 and goes on with the fields of its type, below; an append request ends with entry frames
 (`DLE1`) exactly as they lie in the log, a hello with names and a genesis payload. All numbers are
-u64 unless said otherwise; terms, indexes and positions are below 2**63.
+u64 unless said otherwise; terms, indexes and positions are below 2**63. Eight types hold numbers
+alone, and at most one truth value, which is bit 0 of the flags (`_PLAIN`): their numbers follow in
+the order of the fields of their class in `messages.py`. So the order of these fields is a format.
 
 `decode` raises ValueError for all bytes that are not exactly one whole message.
 """
