@@ -5,7 +5,7 @@ repeat it as it was), and reading what that member alone holds.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Final
 
 import grpc
@@ -38,12 +38,12 @@ _OPTIONS: Final = (
 @asynccontextmanager
 async def wires_to(addresses: Sequence[str], group: str) -> AsyncGenerator[list["Wire"]]:
     """Yield a connection to each of these members; close all at the end."""
-    wires = [Wire(address, group) for address in addresses]
-    try:
+    async with AsyncExitStack() as opened:
+        wires: list[Wire] = []
+        for address in addresses:
+            wires.append(Wire(address, group))
+            opened.push_async_callback(wires[-1].close)
         yield wires
-    finally:
-        for wire in wires:
-            await wire.close()
 
 
 @contextmanager
