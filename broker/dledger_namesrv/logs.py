@@ -54,7 +54,9 @@ def set_up_logs(
         processors += [
             _printable_values,
             structlog.dev.ConsoleRenderer(
-                colors=target.isatty(), exception_formatter=structlog.dev.plain_traceback
+                colors=target.isatty(),
+                # Prints the text above; with another formatter structlog warns that there is one.
+                exception_formatter=structlog.dev.plain_traceback,
             ),
         ]
     structlog.configure(
