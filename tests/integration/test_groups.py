@@ -18,6 +18,7 @@ from dledger_broker.config.model import (
 )
 from dledger_broker.local.cluster import free_ports
 from dledger_broker.process.member import Member as Process
+from dledger_broker.process.platform import of_this_machine
 from dledger_proto.errors import Code
 from dledger_proto.limits import MIB
 from dledger_proto.rpc.status import from_rpc_error
@@ -48,7 +49,7 @@ def config(folder: Path, name: str, ports: dict[str, int]) -> MemberConfig:
 async def two_groups(folder: Path) -> AsyncIterator[dict[str, dict[str, Member]]]:
     """Yield the members by group and name: three processes' worth, each a member of both groups."""
     ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
-    running = [Process(config(folder, name, ports)) for name in NAMES]
+    running = [Process(config(folder, name, ports), of_this_machine()) for name in NAMES]
     tasks: list[asyncio.Task[int]] = []
     channels = {
         name: grpc.aio.insecure_channel(f"127.0.0.1:{port}") for name, port in ports.items()

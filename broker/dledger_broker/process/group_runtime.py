@@ -6,14 +6,10 @@ goes on while the group runs (`dledger.raft.driver.host`, `upkeep`).
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from random import Random
 from typing import Final
 
 import structlog
 
-from dledger.clock import Clock
-from dledger.files import OsFileSystem
 from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
@@ -28,7 +24,6 @@ from dledger.raft.driver.peer_link import (
 from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.group import RaftGroup
 from dledger.state.machine import StateMachine
-from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
 from dledger.types import MemberId
 from dledger_broker.append.router import AppendRouter, PendingBatch
@@ -41,6 +36,7 @@ from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.process.log_trace import LogTrace
+from dledger_broker.process.platform import Platform
 from dledger_broker.process.tasks import start_running
 from dledger_broker.process.upkeep import Upkeep
 from dledger_broker.usecases.messaging import Messaging
@@ -60,16 +56,12 @@ class GroupRuntime:
         self,
         config: MemberConfig,
         group: GroupConfig,
-        clock: Clock,
-        random: Random,
-        pool: Executor,
+        platform: Platform,
         channels: Channels,
     ) -> None:
         self._config = config
         self._group_config = group
-        self._clock = clock
-        self._random = random
-        self._pool = pool
+        self._platform = platform
         self._channels = channels
         self._links: dict[MemberId, PeerLink] = {}
         self._upkeep_task: asyncio.Task[None] | None = None
@@ -81,11 +73,11 @@ class GroupRuntime:
 
     def open(self, on_failure: Callable[[BaseException], None]) -> None:
         """Open everything; blocks for as long as recovery takes. Nothing runs yet."""
-        config, group = self._config, self._group_config
-        fs = OsFileSystem()
+        config, group, platform = self._config, self._group_config, self._platform
+        fs, random = platform.file_system, platform.random
         member = MemberId(group.member)
         self._folder = DataFolder.open(
-            fs, str(group.folder), config.cluster, group.name, member, self._random
+            fs, str(group.folder), config.cluster, group.name, member, random
         )
         storage = config.storage
         log_settings = LogSettings(
@@ -95,10 +87,10 @@ class GroupRuntime:
             reserve_bytes=storage.disk_reserve_bytes,
             low_water_bytes=storage.disk_low_water_bytes,
         )
-        self._log = CommitLog(fs, self._folder, log_settings, self._random)
+        self._log = CommitLog(fs, self._folder, log_settings, random)
         for note in self._log.recovery_notes:
             self._log_lines.warning("recovery changed the log", what=note)
-        self._store = LmdbStore(self._folder.state_path, config.state.map_size_bytes)
+        self._store = platform.open_store(self._folder.state_path, config.state.map_size_bytes)
         machine = StateMachine(self._store, group.name)
         first_index, last_index = self._log.first_index, self._log.last_index
         check_state(self._folder.state_path, machine.applied_index, first_index, last_index)
@@ -112,8 +104,8 @@ class GroupRuntime:
             self._log,
             self._folder.load_hard_state(),
             machine,
-            self._clock,
-            self._random,
+            platform.clock,
+            random,
             self._trace,
         )
         host = GroupHost(
@@ -121,8 +113,9 @@ class GroupRuntime:
             machine,
             self._log,
             HostSettings(save_interval=config.state.save_interval_ms / 1000, state_full=StoreFull),
-            self._clock,
+            platform.clock,
             on_failure,
+            platform.start_worker,
             name=group.name,
         )
         self._serve(host, machine, watch)
@@ -139,7 +132,7 @@ class GroupRuntime:
             tell()
 
     def _serve(self, host: GroupHost, machine: StateMachine, watch: TopicWatch) -> None:
-        config, group = self._config, self._group_config
+        config, group, platform = self._config, self._group_config, self._platform
         names = GroupNames(
             config.cluster,
             group.name,
@@ -154,15 +147,15 @@ class GroupRuntime:
             machine,
             watch,
             self._log,
-            self._pool,
+            platform.pool,
             LongPoll(),
             Commands(host),
-            self._clock,
+            platform.clock,
         )
         self.view.watch()
         self.messaging = Messaging(self.view)
-        self._forwarder = AppendForwarder(group.name, self._channels, self._clock, self._reroute)
-        self.router = AppendRouter(host, names, self._forwarder.send, self._clock)
+        self._forwarder = AppendForwarder(group.name, self._channels, platform.clock, self._reroute)
+        self.router = AppendRouter(host, names, self._forwarder.send, platform.clock)
 
     def _reroute(self, items: Sequence[PendingBatch]) -> None:
         self.router.reroute(items)
@@ -186,8 +179,8 @@ class GroupRuntime:
                     address,
                     host,
                     self._log,
-                    self._pool,
-                    self._random,
+                    self._platform.pool,
+                    self._platform.random,
                     self._trace,
                     settings,
                 )

@@ -10,14 +10,12 @@ import gc
 import os
 import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from random import SystemRandom
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 import uvloop
 
-from dledger.clock import SystemClock
 from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat, WrongFolder
 from dledger.raft.driver.peer_listener import PeerListener
 from dledger.state.commands.registry import UnknownCommand
@@ -32,6 +30,7 @@ from dledger_broker.group.duty import EVERYTHING
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.logs import set_up_logs
+from dledger_broker.process.platform import Platform, of_this_machine
 from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.rpc.admission import AdmissionControl
 from dledger_broker.rpc.calls import Calls, HostedGroup
@@ -45,7 +44,6 @@ from dledger_proto.exit_codes import Exit
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import make_server
 
-READ_THREADS: Final = 4
 SWITCH_INTERVAL_SECONDS: Final = 0.0005
 """How long the loop's thread may keep the interpreter while a worker waits whose sync has ended."""
 COLLECT_AFTER_OBJECTS: Final = 20_000
@@ -96,12 +94,10 @@ def exit_code_of(error: BaseException) -> Exit:
 class Member:
     """A running member. Made on the loop that serves it."""
 
-    def __init__(self, config: MemberConfig) -> None:
+    def __init__(self, config: MemberConfig, platform: Platform) -> None:
         self._config = config
-        self._clock = SystemClock()
-        self._random = SystemRandom()
+        self._platform = platform
         self._admission = AdmissionControl(config.admission)
-        self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._channels = Channels()
         self._groups: dict[str, GroupRuntime] = {}
         self._followers: dict[str, TopicFollower] = {}
@@ -125,9 +121,7 @@ class Member:
         if port == 0:
             raise PortTaken(f"cannot listen on {self._config.listen}")
         for group in self._config.groups:
-            runtime = GroupRuntime(
-                self._config, group, self._clock, self._random, self._pool, self._channels
-            )
+            runtime = GroupRuntime(self._config, group, self._platform, self._channels)
             runtime.open(self._failed)
             self._groups[group.name] = runtime
         self._add_services()
@@ -139,10 +133,6 @@ class Member:
             follower.start()
         for registrar in self._registrars:
             registrar.start()
-        # The objects of now live as long as the process: the collector need not look at them again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(COLLECT_AFTER_OBJECTS)
         self._log.info(
             "serving", listen=self._config.listen, groups=list(self._groups), version=__version__
         )
@@ -193,7 +183,7 @@ class Member:
             groups,
             self._admission,
             self._channels,
-            self._clock,
+            self._platform.clock,
             control_group=config.control_group,
             control_addresses=self._control_addresses,
         )
@@ -232,7 +222,7 @@ class Member:
             self._cluster_view,
             self._channels,
             messagings,
-            self._random,
+            self._platform.random,
             auto_create=self._config.topics.auto_create,
             default_queues_per_group=self._config.topics.default_queues_per_group,
         )
@@ -262,7 +252,7 @@ class Member:
         for runtime in self._groups.values():
             await runtime.stop(limit)
         await self._channels.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._platform.pool.shutdown(wait=False, cancel_futures=True)
         self._log.info("ended")
 
     async def _hand_over(self, limit: float) -> None:
@@ -290,7 +280,7 @@ def run_member(config: MemberConfig) -> int:
     code: int = Exit.BUG
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(_run(config))
+            code = runner.run(serve(config, of_this_machine(), on_serving=_spare_the_collector))
             if code != Exit.OK:
                 _end_now(code)
     except (DledgerError, DamagedBatch, OSError, PortTaken) as error:
@@ -299,13 +289,22 @@ def run_member(config: MemberConfig) -> int:
     return code
 
 
-async def _run(config: MemberConfig) -> int:
+async def serve(config: MemberConfig, platform: Platform, on_serving: Callable[[], None]) -> int:
+    """Serve until SIGTERM, SIGINT or a failure; returns the exit code. Raises what start raises."""
     loop = asyncio.get_running_loop()
-    member = Member(config)
+    member = Member(config, platform)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, member.request_stop)
     await member.start()
+    on_serving()
     return await member.run()
+
+
+def _spare_the_collector() -> None:
+    """The objects of now live as long as the process: the collector need not look at them again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER_OBJECTS)
 
 
 def _end_now(code: int) -> None:

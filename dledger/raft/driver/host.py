@@ -29,7 +29,7 @@ from dledger.raft.driver.saving import SavedMachine, Saving
 from dledger.raft.driver.shared_barriers import SharedBarriers
 from dledger.raft.driver.silence import Silences
 from dledger.raft.driver.waiters import AppliedWaiters
-from dledger.raft.driver.worker import Worker
+from dledger.raft.driver.worker import StartWorker
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.group import RaftGroup
 from dledger.raft.wire.messages import Message
@@ -64,6 +64,7 @@ class GroupHost:
         settings: HostSettings,
         clock: Clock,
         on_failure: OnFailure,
+        start_worker: StartWorker,
         *,
         name: str,
     ) -> None:
@@ -72,8 +73,8 @@ class GroupHost:
         self._clock = clock
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._writer = Worker(f"write {name}", self._loop)
-        self._state_writer = Worker(f"save {name}", self._loop)
+        self._writer = start_worker(f"write {name}")
+        self._state_writer = start_worker(f"save {name}")
         self._saving = Saving(
             machine,
             log,

@@ -3,13 +3,11 @@
 import asyncio
 import errno
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from dledger.clock import SystemClock
 from dledger.files import OsFileSystem
 from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedFile, FolderInUse
@@ -23,6 +21,7 @@ from dledger_broker.config.load import load_config
 from dledger_broker.process import upkeep
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.member import exit_code_of
+from dledger_broker.process.platform import of_this_machine
 from dledger_proto.entry import encode_genesis
 from tests.list_trace import ListTrace
 from tests.waiting import until
@@ -58,9 +57,7 @@ async def opened(
     path = folder / "member.toml"
     path.write_text(CONFIG)
     config = load_config(path, {}).config
-    runtime = GroupRuntime(
-        config, config.groups[0], SystemClock(), Random(1), ThreadPoolExecutor(1), Channels()
-    )
+    runtime = GroupRuntime(config, config.groups[0], of_this_machine(), Channels())
     runtime.open(on_failure)
     runtime.start(PeerListener("c", ListTrace()))
     return runtime

@@ -20,6 +20,7 @@ from dledger.raft.api import GroupSettings, Role
 from dledger.raft.driver.host import GroupHost, HostSettings
 from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
 from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
+from dledger.raft.driver.worker import ThreadWorker
 from dledger.raft.group import RISK_SENTENCE, RaftGroup
 from dledger.raft.wire.messages import TermNotice
 from dledger.state.commands.registry import encode
@@ -76,6 +77,7 @@ class Node:
             HostSettings(save_interval=0.05, state_full=StoreFull),
             SystemClock(),
             self.failures.append,
+            ThreadWorker,
             name="g",
         )
         await self._connect(random)
