@@ -5,6 +5,7 @@
 threads. Exceptions: `dledger_client.errors`. Needs grpcio, protobuf and crc32c; numpy, zstandard
 and lz4 are used when present.
 
+    _machine        What a client takes from its machine: wall clock and random bytes
     admin           Administration, blocking; generated
     admin_async     Administration: topics, offsets, holds, members, lookups
     config          Settings of producers, consumers and connections

@@ -6,12 +6,12 @@ Owns: what users call, and which group or member each call goes to. A call is a 
 """
 
 import asyncio
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 import grpc.aio
 
+from dledger_client import _machine
 from dledger_client._core.arguments import UINT32_MAX, check_integer
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.ids import ID_SIZE
@@ -104,7 +104,7 @@ class AsyncAdmin:
             read_queues=read_queues,
             permission=permission,
             groups=groups,
-            topic_id=os.urandom(ID_SIZE),
+            topic_id=_machine.random_bytes(ID_SIZE),
         )
         return await self._queries.create(request)
 

@@ -11,7 +11,6 @@ calls `refresh`, which asks some *other* addresses once.
 
 import asyncio
 import logging
-import os
 import random
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -19,6 +18,7 @@ from typing import Final
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from dledger_client import _machine
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.retry import backoff
 from dledger_client._core.routes import RouteChange, RouteTable
@@ -50,7 +50,7 @@ class Cluster:
         self.routes = RouteTable(inside=config.inside)
         self.members = MemberChoice()
         # It spreads load and guards nothing.
-        self.generator = random.Random(os.urandom(16))  # noqa: S311
+        self.generator = random.Random(_machine.random_bytes(16))  # noqa: S311
         self._bootstrap = list(bootstrap)
         self.generator.shuffle(self._bootstrap)
         self.channels = Channels(config, self._member_ready)

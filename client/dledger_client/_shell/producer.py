@@ -8,8 +8,6 @@ All methods run on the event loop's thread, but for `take_from_thread` and `is_f
 
 import asyncio
 import logging
-import os
-import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import grpc.aio
 
+from dledger_client import _machine
 from dledger_client._core.delivery import Delivery, fail
 from dledger_client._core.ids import ID_SIZE, first_number, named_producer_id
 from dledger_client._core.producer import actions
@@ -78,13 +77,13 @@ class ProducerEngine:
             config,
             self.cluster.routes,
             self.cluster.generator,
-            first_number=first_number(named=bool(config.name), wall_ms=time.time_ns() // 1_000_000),
+            first_number=first_number(named=bool(config.name), wall_ms=_machine.wall_ms()),
         )
         self.core.members = self.cluster.members
         self.driver = Driver("producer", self.cluster, self.core, self._carry_out, self._settle)
         self._advance = self.driver.advance
         self._now = self.driver.now
-        self._life_id = os.urandom(ID_SIZE)
+        self._life_id = _machine.random_bytes(ID_SIZE)
         """Id of this life: by it the groups know the registrations of this producer (D11)."""
         self._writable: dict[int, asyncio.Event] = {}
         self._is_flush_scheduled = False
@@ -247,7 +246,7 @@ class ProducerEngine:
             self.core.producer_id = (
                 named_producer_id(self.cluster.routes.cluster, self.config.name)
                 if self.config.name
-                else os.urandom(ID_SIZE)
+                else _machine.random_bytes(ID_SIZE)
             )
 
     def _carry_out(self, action: actions.Action) -> None:
@@ -307,7 +306,7 @@ class ProducerEngine:
         writable = self._writable[link]
         while True:
             writable.clear()
-            frame = self.core.next_frame(link, self._now(), time.time_ns() // 1_000_000)
+            frame = self.core.next_frame(link, self._now(), _machine.wall_ms())
             if frame is None:
                 self.driver.arm()
                 await writable.wait()
@@ -341,7 +340,7 @@ class ProducerEngine:
                 if create:
                     await self._queries.create(
                         pb.CreateTopicRequest(
-                            name=topic, automatic=True, topic_id=os.urandom(ID_SIZE)
+                            name=topic, automatic=True, topic_id=_machine.random_bytes(ID_SIZE)
                         )
                     )
             except TopicExists:
