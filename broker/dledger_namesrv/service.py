@@ -228,8 +228,11 @@ def _names(data: bytes) -> Names:
 class NameServer:
     """A name server that listens."""
 
-    def __init__(self, settings: NameServerSettings) -> None:
+    def __init__(
+        self, settings: NameServerSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._settings = settings
+        self._clock = clock
         self._server: grpc.aio.Server | None = None
         self._expiry: asyncio.Task[None] | None = None
         self.registry = Registry(
@@ -241,7 +244,7 @@ class NameServer:
 
     async def start(self) -> None:
         """Listen; PortTaken when the address cannot be had."""
-        service = NameServerService(self.registry, time.monotonic)
+        service = NameServerService(self.registry, self._clock)
         server = make_server(
             options=[
                 ("grpc.so_reuseport", 0),  # or a second process would take half of the calls
