@@ -6,5 +6,6 @@ disk/        Simulated disks
 faults/      Faults of a simulated world
 invariants/  The invariants of a simulated world, one property per file
 member/      Simulated members: the product on a simulated machine
+process/     What a simulated process runs on: its event loop, threads, log lines
 world/       A simulated world: time, network, plans, what is observed
 """

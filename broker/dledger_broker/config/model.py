@@ -30,6 +30,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings
 from dledger.types import FlushMode, MemberId
 from dledger_broker.config.checks import ConfigError, broken_relations
@@ -317,6 +318,17 @@ class MemberConfig(Section):
             raise ConfigError(problems)
         _fill_derived(self)
         return self
+
+    def log_settings(self) -> LogSettings:
+        """Return the sizes of each group's log."""
+        storage = self.storage
+        return LogSettings(
+            segment_size=storage.segment_size_bytes,
+            tail_cache_bytes=storage.tail_cache_bytes,
+            checkpoint_bytes=storage.checkpoint_bytes,
+            reserve_bytes=storage.disk_reserve_bytes,
+            low_water_bytes=storage.disk_low_water_bytes,
+        )
 
     def group_settings(self, group: GroupConfig) -> GroupSettings:
         """Return the settings of a Raft group, in seconds where the file has milliseconds."""

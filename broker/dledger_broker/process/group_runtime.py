@@ -12,7 +12,6 @@ import structlog
 
 from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
-from dledger.log.settings import LogSettings
 from dledger.raft.commit.applying import check_state
 from dledger.raft.driver.host import GroupHost, HostSettings
 from dledger.raft.driver.peer_link import (
@@ -79,15 +78,7 @@ class GroupRuntime:
         self._folder = DataFolder.open(
             fs, str(group.folder), config.cluster, group.name, member, random
         )
-        storage = config.storage
-        log_settings = LogSettings(
-            segment_size=storage.segment_size_bytes,
-            tail_cache_bytes=storage.tail_cache_bytes,
-            checkpoint_bytes=storage.checkpoint_bytes,
-            reserve_bytes=storage.disk_reserve_bytes,
-            low_water_bytes=storage.disk_low_water_bytes,
-        )
-        self._log = CommitLog(fs, self._folder, log_settings, random)
+        self._log = CommitLog(fs, self._folder, config.log_settings(), random)
         for note in self._log.recovery_notes:
             self._log_lines.warning("recovery changed the log", what=note)
         self._store = platform.open_store(self._folder.state_path, config.state.map_size_bytes)
