@@ -43,8 +43,8 @@ class AppendForwarder:
         self._clock = clock
         self._reroute = reroute
         self._stream: _ForwardStream | None = None
-        self._streams: set[_ForwardStream] = set()
-        """All streams, also those that were replaced and still drain."""
+        self._streams: dict[_ForwardStream, None] = {}
+        """All streams, the oldest first, also those that were replaced and still drain."""
 
     def send(self, address: str, items: Sequence[PendingBatch]) -> None:
         """See `router.Forward`. A change of leader begins a new stream; the old one drains."""
@@ -65,9 +65,12 @@ class AppendForwarder:
         call: raw.RawStreamCall = raw.raw_stream(self._channels.to(address), raw.APPEND)(
             metadata=((GROUP_KEY, self._group), (FORWARDED_KEY, "1")), wait_for_ready=False
         )
-        stream = _ForwardStream(address, call, self._clock, self._reroute, self._streams.discard)
-        self._streams.add(stream)
+        stream = _ForwardStream(address, call, self._clock, self._reroute, self._forget)
+        self._streams[stream] = None
         return stream
+
+    def _forget(self, stream: "_ForwardStream") -> None:
+        self._streams.pop(stream, None)
 
     async def stop(self) -> None:
         """End the streams once their answers are in; a stream that hangs is cancelled."""

@@ -31,7 +31,8 @@ class LongPoll:
     """The waiters of one group."""
 
     def __init__(self, tickets_max: int = TICKETS_MAX) -> None:
-        self._waiting: dict[QueueKey, set[Ticket]] = {}
+        self._waiting: dict[QueueKey, dict[Ticket, None]] = {}
+        """By queue, the tickets in the order of their waits."""
         self._tickets_max = tickets_max
         self._count = 0
 
@@ -52,7 +53,7 @@ class LongPoll:
         ticket = Ticket(tuple(dict.fromkeys(keys)), wake)
         self._count += 1
         for key in ticket.keys:
-            self._waiting.setdefault(key, set()).add(ticket)
+            self._waiting.setdefault(key, {})[ticket] = None
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
@@ -62,7 +63,7 @@ class LongPoll:
             tickets = self._waiting.get(key)
             if tickets is not None and ticket in tickets:
                 found = True
-                tickets.remove(ticket)
+                del tickets[ticket]
                 if not tickets:
                     del self._waiting[key]
         self._count -= found

@@ -31,7 +31,8 @@ class RouteWatch:
         self._views = views
         self._cluster = next(iter(views.values())).names.cluster
         self._bound = bound
-        self._watchers: set[asyncio.Event] = set()
+        self._watchers: dict[asyncio.Event, None] = {}
+        """In the order in which they came."""
         for view in views.values():
             view.host.watch_leadership(lambda _leadership: self.changed())
 
@@ -51,7 +52,7 @@ class RouteWatch:
 
     async def _follow(self, names: frozenset[str]) -> AsyncGenerator[pb.RoutesReply]:
         event = asyncio.Event()
-        self._watchers.add(event)
+        self._watchers[event] = None
         try:
             sent = {name: _versions(view) for name, view in self._views.items()}
             for reply in _table(list(self._views.values()), names):
@@ -73,7 +74,7 @@ class RouteWatch:
                     for reply in _parts(self._cluster, groups, topics, names, full=False):
                         yield reply
         finally:
-            self._watchers.discard(event)
+            del self._watchers[event]
 
 
 def _versions(view: GroupView) -> tuple[int, str, int]:

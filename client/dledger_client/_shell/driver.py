@@ -66,7 +66,7 @@ class Driver(Generic[Action]):
         """The loop's clock: seconds. ClientClosed before `start`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[int, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -148,8 +148,11 @@ class Driver(Generic[Action]):
     def spawn(self, work: Work) -> None:
         """Run a call as a task."""
         task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(task, None)
 
     def stop(self) -> None:
         """Stop the timer, for good."""
