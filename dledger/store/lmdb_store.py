@@ -96,13 +96,16 @@ class LmdbBase:
         self._seals = _Seals()
         self._totals = Totals()
         try:
-            checked = check_store(path)
+            checked = self._check()
             self._fit(checked)
             self._environment = self._open(path, map_size)
             self._begin(checked)
         except BaseException:
             del self._lock  # or the traceback would hold it
             raise
+
+    def _check(self) -> Checked:
+        return check_store(self._path)
 
     def _fit(self, checked: Checked) -> None:
         """Make the file as long as LMDB may map it.

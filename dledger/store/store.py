@@ -1,8 +1,8 @@
 """The state store: ordered keys and values, newest in memory, the rest in a base that syncs rarely.
 
 Owns: the store (`StateStore`), its in-memory tail (`Overlay`), what it needs of a base (`Base`),
-and the errors. Not: where saved rows lie (`lmdb_store.py`; the simulation's twin is
-`tests/sim/member/memory_store.py`), row formats (each table's module), the digest.
+and the errors. Not: where saved rows lie (`lmdb_store.py`), row formats (each table's module),
+the digest.
 
 Writes go to an overlay. `freeze` closes the overlay and opens a new one. The `Flush` that it
 returns writes the frozen overlay into the base in one durable transaction, in a worker thread,

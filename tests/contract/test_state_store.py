@@ -1,4 +1,4 @@
-"""The state stores under their contract, and what is LMDB's or the simulation's alone."""
+"""The state stores under their contract, and what is LMDB's or the dictionary's alone."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from dledger.store.sealed import FORMAT_KEY, seal
 from dledger.store.store import DamagedStore, NewerStore, StateStore, StoreFailed, StoreFull
 from tests.contract.store_suite import MakeStore, StoreSuite, save
 from tests.programs.store_child import STEPS
-from tests.sim.member.memory_store import MemoryDisk, MemoryStore
+from tests.unit.state.memory_store import MemoryStore
 
 MAP_SIZE = 1 << 26
 
@@ -42,7 +42,7 @@ class TestLmdb(StoreSuite):
 
 
 class TestMemory(StoreSuite):
-    """The contract on the simulation's store."""
+    """The contract on the store that tests of the state use."""
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
@@ -224,18 +224,3 @@ def test_memory_power_cut() -> None:
     store.put(b"a", b"3")
     store.flush_finished(flush)
     assert rows_of(store.power_cut(lose_last=True)) == {b"a": b"2", b"c": b"2"}
-
-
-def test_memory_failures() -> None:
-    disk = MemoryDisk()
-    store = MemoryStore(disk)
-    store.put(b"a", b"1")
-    flush = store.freeze()
-    assert flush is not None
-    disk.is_full = True
-    with pytest.raises(StoreFull):
-        flush.execute()
-    disk.is_full, disk.is_failing = False, True
-    with pytest.raises(StoreFailed):
-        flush.execute()
-    assert disk.commit_count == 0

@@ -26,6 +26,7 @@ from tests.mutants.alone import SEEDS, SHARE_MIN, SIMULATED, Alone, search, shar
 from tests.mutants.catalogue import MUTANTS, by_name
 from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import StaleMutant, applied
+from tests.sim.disk import ram
 
 TABLE: Final = Path(__file__).with_name("caught.json")
 SAID_MAX: Final = 200
@@ -64,7 +65,10 @@ def run_script(name: str) -> None:
     Or "unit.folder.module.function", a test of its own that needs nothing but parameters.
     """
     _, _, argument = name.partition(":")
-    load_script(name)(*([json.loads(argument)] if argument else []))
+    try:
+        load_script(name)(*([json.loads(argument)] if argument else []))
+    finally:
+        ram.close_all()
 
 
 def load_script(name: str) -> Callable[..., None]:

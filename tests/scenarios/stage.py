@@ -26,10 +26,10 @@ from dledger_proto.errors import Code, Outcome
 from tests.sim.clients.requests import CreateTopic
 from tests.sim.disk.disk import _Folder
 from tests.sim.disk.durable import durable_copy
+from tests.sim.disk.state_file import StateCopy
 from tests.sim.faults.damage import FOLDER
 from tests.sim.faults.old_copy import restore
 from tests.sim.invariants.violation import Property, Violation
-from tests.sim.member.memory_store import MemoryDisk
 from tests.sim.world.liveness import check_contents
 from tests.sim.world.plan import KIB, WorldPlan, draw_plan
 from tests.sim.world.world import World
@@ -44,7 +44,7 @@ class DiskCopy:
     """Everything of one member: files, and rows of its state."""
 
     folder: _Folder
-    store: MemoryDisk
+    state: StateCopy
 
 
 @dataclass(slots=True)
@@ -198,12 +198,11 @@ class Stage(World):
     def copy_disk(self, name: str) -> DiskCopy:
         """Return a copy of what a member's disk holds at this moment."""
         member = self.members[name]
-        store = member.store.disk.after_power_cut(lose_last=False)
-        return DiskCopy(durable_copy(member.fs, FOLDER), store)
+        return DiskCopy(durable_copy(member.fs, FOLDER), member.state.copy())
 
     def put_back(self, name: str, old: DiskCopy) -> None:
         """End a member and put an older copy of its disk back, which is used up."""
-        restore(self, self.members[name], old.folder, old.store)
+        restore(self, self.members[name], old.folder, old.state)
 
     # Leadership.
 

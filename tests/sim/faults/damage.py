@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "/data/g"
 """The data folder of every simulated member."""
+STATE: Final = "state"
+"""Damage to the file of the saved state."""
 NEWEST_ENTRIES: Final = 50
 """Half of the damage lies among so many: recovery reads these, older ones are met on reading."""
 
@@ -82,6 +84,12 @@ def _damage_hard_state(member: "SimMember", random: Random) -> str:
     return member.damaged
 
 
+def _damage_state(member: "SimMember", random: Random) -> str:
+    """Put back older pages of the saved state's file; "" if there are none."""
+    member.damaged = STATE if member.state.lose_synced(random) else ""
+    return member.damaged
+
+
 def damage_log(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
     """Flip a bit in an entry that a later write says was synced: recovery must never cut it off."""
     return _damage(nemesis, world, random, _damage_log)
@@ -90,6 +98,11 @@ def damage_log(nemesis: "Nemesis", world: "World", random: Random) -> str | None
 def damage_hard_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
     """Flip a bit of the hard state."""
     return _damage(nemesis, world, random, _damage_hard_state)
+
+
+def damage_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+    """Lose pages of the state that were synced: it must be found damaged, or be a whole commit."""
+    return _damage(nemesis, world, random, _damage_state)
 
 
 def bad_sector(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
@@ -116,5 +129,7 @@ FAULTS: Final = (
     Fault("damage-log", damage_log, Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
     Fault("damage-hard-state", damage_hard_state,
           Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS),
+    Fault("damage-state", damage_state,
+          Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
     Fault("bad-sector", bad_sector, Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
 )  # fmt: skip

@@ -16,9 +16,9 @@ from dledger.raft.api import Role
 from dledger.types import MemberId
 from tests.sim.disk.disk import _Folder
 from tests.sim.disk.durable import durable_copy, put_back
+from tests.sim.disk.state_file import StateCopy
 from tests.sim.faults.damage import FOLDER
 from tests.sim.faults.fault import Fault, Trait
-from tests.sim.member.memory_store import MemoryDisk, MemoryStore
 
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
@@ -39,7 +39,7 @@ class Copy:
 
     life: bytes | None
     folder: _Folder
-    store: MemoryDisk
+    state: StateCopy
 
 
 def old_copy(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
@@ -50,8 +50,7 @@ def old_copy(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
     facts = world.facts.members.get(name)
     if state is None or state.quarantined or facts is None or facts.last <= 1:
         return None
-    store = member.store.disk.after_power_cut(lose_last=False)
-    copy = Copy(_life(member, state), durable_copy(member.fs, FOLDER), store)
+    copy = Copy(_life(member, state), durable_copy(member.fs, FOLDER), member.state.copy())
     nemesis.later(AGE_MIN, AGE_MAX, _come_back, nemesis, world, member, copy, TRIES_MAX)
     return None
 
@@ -65,18 +64,18 @@ def _come_back(
         if tries > 1:
             world.scheduler.after(TRY_INTERVAL, _come_back, nemesis, world, member, copy, tries - 1)
         return
-    restore(world, member, copy.folder, copy.store)
+    restore(world, member, copy.folder, copy.state)
     nemesis.counts[OLD_COPY] += 1
     world.trace(f"fault {OLD_COPY} {member.name}")
     nemesis.later(0.01, 1.0, world.start_member, member.name)
 
 
-def restore(world: "World", member: "SimMember", folder: _Folder, store: MemoryDisk) -> None:
+def restore(world: "World", member: "SimMember", folder: _Folder, state: StateCopy) -> None:
     """End a member and replace its disk by a copy, which is used up."""
     member.kill()
     member.wipe()
     put_back(member.fs, FOLDER, folder)
-    member.store = MemoryStore(store)
+    member.state.put_back(state)
     world.observer.wiped(member.name)
     world.restored.add(member.name)
 

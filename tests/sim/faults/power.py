@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 WAITING_SHARE: Final = 0.7
 """Of the power cuts: so many wait for a write to be on its way."""
+SAVES_SHARE: Final = 0.2
+"""Of the power cuts: so many of them wait for a save of the state."""
 
 
 def power_cut(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
@@ -52,8 +54,12 @@ def _cut(
             nemesis.counts[kind] += 1
             cut()
 
-    if member.random.random() < WAITING_SHARE:
-        member.in_next_round = cut_later
+    waits = member.random.random()
+    if waits < WAITING_SHARE:
+        if waits < SAVES_SHARE:
+            member.in_next_save = cut_later
+        else:
+            member.in_next_round = cut_later
         return None
     cut()
     return ",".join(victim.name for victim in victims)

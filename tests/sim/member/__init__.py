@@ -2,7 +2,6 @@
 
 convinced     A leader whose trials have found that waiting for callers pays
 member        One simulated machine: its disk, its clock, its process
-memory_store  The state store of a simulated member
 process       The process of a simulated member
 saving        Saving a simulated member's state now and then
 service       What a simulated member answers to clients: the broker's use cases without gRPC

@@ -12,19 +12,21 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.log.errors import DamagedFile
+from dledger.log.folder import STATE_FOLDER
 from dledger.log.writing.write_round import Round
 from dledger.raft.api import Role
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS
 from dledger.raft.wire import loading, message_codec, messages
 from dledger.raft.wire.messages import Message
+from dledger.store.store import DamagedStore
 from dledger.types import FlushMode, MemberId
 from tests.sim.disk.disk import PowerCut, SimFileSystem
 from tests.sim.disk.drive import SimDrive
 from tests.sim.disk.durable import DurableView
-from tests.sim.faults.damage import FOLDER, is_bad_sector
+from tests.sim.disk.state_file import StateDisk
+from tests.sim.faults.damage import FOLDER, STATE, is_bad_sector
 from tests.sim.invariants.delivery.fetched import outputs_of
 from tests.sim.invariants.violation import Property, Violation
-from tests.sim.member.memory_store import MemoryStore
 from tests.sim.member.process import Process
 from tests.sim.world.calls import Respond
 from tests.sim.world.clock import MemberClock
@@ -36,7 +38,8 @@ DISK_POLL = 5.0
 DISK_POLL_LOW = 1.0
 DUTY_SECONDS = 1.0
 RECOVERY_CRASH_SHARE = 0.08
-"""This share of all starts loses power at a drawn writing call of its recovery."""
+"""This share of all starts loses power at a drawn writing call of its recovery, and the same share
+of the others while it makes its state's file."""
 APPLY_SLICES_MAX = 10_000
 """More slices than this for one input is an apply loop that does not end (I17)."""
 
@@ -52,7 +55,7 @@ class SimMember:
             world.scheduler, random.uniform(1_000, 100_000), world.invariants.stamps.look
         )
         self.fs = SimFileSystem(Random(random.random()))
-        self.store = MemoryStore()
+        self.state = StateDisk(self.fs, f"{FOLDER}/{STATE_FOLDER}", world.ram, name)
         self.disk = SimDrive(self.fs, random)
         self.view = DurableView(self.fs, FOLDER, world.plan.flush)
         self.process: Process | None = None
@@ -65,6 +68,8 @@ class SimMember:
         """Exceptions that a script provokes. Any other exception of the group is a finding."""
         self.in_next_round: Callable[[], None] | None = None
         """A fault that waits for a write to be on its way to the disk."""
+        self.in_next_save: Callable[[], None] | None = None
+        """A fault that waits for a save of the state to be on its way to the disk."""
         self._deferred: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._only_if_due = (self._receive, self._finish_round) if world.plan.lazy_driver else ()
         """After these inputs it drains only if that is due, as a host; after others at once."""
@@ -121,6 +126,8 @@ class SimMember:
         may_lose = self.world.plan.flush is FlushMode.SYNC
         if self.random.random() < RECOVERY_CRASH_SHARE and may_lose:
             self.disk.stop_after(self.random.randrange(8))
+        elif self.random.random() < RECOVERY_CRASH_SHARE and may_lose:
+            self.state.cut_at_row(self.random.randrange(3))
         try:
             process = Process(self, self.boot)
         except PowerCut:
@@ -129,7 +136,7 @@ class SimMember:
             self._lose_power()
             self.world.scheduler.after(self.random.uniform(0.05, 0.5), self._start_again)
             return
-        except DamagedFile as error:
+        except (DamagedFile, DamagedStore) as error:
             self._release_files()
             self.found_damage(error)
             return
@@ -144,6 +151,8 @@ class SimMember:
             return
         self.fs.hook = None
         self.process = process
+        if self.damaged == STATE:  # the store that opened is whole, and replay does the rest
+            self.damaged = ""
         machine = process.machine
         self.world.trace(
             f"start {self.name} boot {self.boot} last {process.log.last_index} "
@@ -192,7 +201,7 @@ class SimMember:
         torn_before = self.fs.torn_files
         self.fs.power_cut(self.random)
         self.world.counts["power cuts that took something"] += self.fs.torn_files > torn_before
-        self.store = self.store.power_cut(self.random.random() < 0.3)
+        self.state.power_cut(self.random)
 
     def stop(self) -> None:
         """End the process in order, as SIGTERM does at the end of its drain."""
@@ -204,19 +213,21 @@ class SimMember:
         if process.writing is None:
             with contextlib.suppress(OSError):  # a disk that fails at the very end
                 process.log.close()
+            process.saver.close_store()
             process.folder.close()
         self._end(process, silent=False)
         self._release_files()
 
     def _release_files(self) -> None:
         self.fs.kill()
-        self.store = self.store.power_cut(False)
+        self.state.kill()
 
     def _end(self, process: Process, *, silent: bool) -> None:
         process.ended = True
         self.process = None
         self.paused = False
         self._deferred.clear()
+        process.saver.end()
         if process.writing is not None and self.random.random() < 0.8:
             self.disk.stop_after(self.random.choice((0, 1, 1, 2, 3, self.random.randrange(12))))
             with contextlib.suppress(PowerCut, OSError):
@@ -274,11 +285,11 @@ class SimMember:
 
     def break_store(self, *, full: bool) -> None:
         """Let saves of the state find no room, or fail."""
-        self.store.disk.is_full, self.store.disk.is_failing = full, not full
+        self.state.is_full, self.state.is_failing = full, not full
 
     def mend_store(self) -> None:
         """Let saves of the state work again."""
-        self.store.disk.is_full = self.store.disk.is_failing = False
+        self.state.is_full = self.state.is_failing = False
 
     def wipe(self) -> None:
         """Replace the disk by an empty one."""
@@ -287,7 +298,7 @@ class SimMember:
             self.fs.wipe(FOLDER)
         self.fs.failing.clear()
         self.fs.budget_bytes = None
-        self.store = MemoryStore()
+        self.state.wipe()
         self.damaged = ""
 
     def transfer(self, target: str | None) -> None:
@@ -337,7 +348,7 @@ class SimMember:
             callback(*arguments)
             if not process.ended and (callback not in self._only_if_due or self._is_due(process)):
                 self._drain(process)
-        except DamagedFile as error:
+        except (DamagedFile, DamagedStore) as error:
             self.found_damage(error)
         except OSError as error:
             if not is_bad_sector(self, error):

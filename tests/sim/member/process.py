@@ -8,9 +8,11 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedFile
 from dledger.log.folder import DataFolder
 from dledger.log.writing.write_round import Round
+from dledger.raft.commit.applying import check_state
 from dledger.raft.group import RaftGroup
 from dledger.state.events import Applied
 from dledger.state.machine import StateMachine
+from dledger.store.store import DamagedStore
 from dledger.types import MemberId
 from dledger_broker.read.batches import DamagedBatch
 from tests.sim.faults.damage import FOLDER, is_bad_sector
@@ -35,7 +37,14 @@ class Process:
         random = Random(f"{world.plan.seed}/{member.name}/{boot}")
         self.folder = DataFolder.open(member.fs, FOLDER, "sim", "g", MemberId(member.name), random)
         self.log = CommitLog(member.fs, self.folder, world.plan.log, random)
-        self.machine: StateMachine = StateMachine(member.store, "g")
+        self.store = member.state.open()
+        self.machine: StateMachine = StateMachine(self.store, "g")
+        check_state(
+            self.folder.state_path,
+            self.machine.applied_index,
+            self.log.first_index,
+            self.log.last_index,
+        )
         self.machine.events.subscribe(self._show)  # the invariants hear of it before any client
         self.group = RaftGroup(
             world.plan.group_settings(member.name),
@@ -70,7 +79,7 @@ class Process:
             return
         try:
             action()
-        except (DamagedFile, DamagedBatch) as error:
+        except (DamagedFile, DamagedStore, DamagedBatch) as error:
             self.member.found_damage(error)
         except OSError as error:
             if not is_bad_sector(self.member, error):

@@ -21,6 +21,7 @@ from tests.sim.clients.cast import Cast
 from tests.sim.clients.oracle import Oracle
 from tests.sim.clients.requests import CreateTopic
 from tests.sim.clients.routes import Routes
+from tests.sim.disk.ram import RamFolder
 from tests.sim.faults.clocks import BORNE_SHARE
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.invariants import InvariantSet
@@ -87,6 +88,8 @@ class World:
         self.observer = Observer(self.facts, self.invariants.all)
         self.oracle = Oracle(self.invariants.contents)
         self.members: dict[str, SimMember] = {}
+        self.ram = RamFolder()
+        """Where the members' states lie. It is removed when the world has run."""
         self.network: Network
         self.calls: Calls
         self.streams: Streams
@@ -140,7 +143,10 @@ class World:
 
     def run(self) -> Report:
         """Run both phases and the final checks."""
-        with small_tables() if self.plan.small_tables else contextlib.nullcontext():
+        with (
+            contextlib.closing(self.ram),
+            small_tables() if self.plan.small_tables else contextlib.nullcontext(),
+        ):
             return self._run()
 
     def _run(self) -> Report:

@@ -23,7 +23,7 @@ from dledger.store.store import StateStore
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
-from tests.sim.member.memory_store import MemoryStore
+from tests.unit.state.memory_store import MemoryStore
 
 TOPIC = b"T" * 16
 OTHER_TOPIC = b"U" * 16

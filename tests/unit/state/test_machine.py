@@ -25,7 +25,6 @@ from dledger.store.store import StateStore
 from dledger.types import EntryKind
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
-from tests.sim.member.memory_store import MemoryStore
 from tests.unit.state.kit import (
     OTHER_TOPIC,
     TOPIC,
@@ -36,6 +35,7 @@ from tests.unit.state.kit import (
     create,
     started,
 )
+from tests.unit.state.memory_store import MemoryStore
 
 PRODUCERS = [b"%016d" % number for number in range(1, 5)]
 LIVES = [b"life %011d" % number for number in range(3)]

@@ -29,7 +29,6 @@ from dledger.state.values import LayoutPart
 from dledger.types import EntryKind
 from dledger_proto.errors import Code
 from dledger_proto.limits import ENTRY_PAYLOADS_MAX, QUEUES_PER_TOPIC_MAX
-from tests.sim.member.memory_store import MemoryStore
 from tests.unit.state.kit import (
     GROUP,
     LIFE,
@@ -46,6 +45,7 @@ from tests.unit.state.kit import (
     producers_of,
     started,
 )
+from tests.unit.state.memory_store import MemoryStore
 from tests.unit.state.test_restarts import Load
 
 FORGET = ExpireProducers(0, 0)

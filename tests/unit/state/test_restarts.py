@@ -30,9 +30,9 @@ from dledger.state.topics.commands import (
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import DledgerError
-from tests.sim.member.memory_store import MemoryStore
 from tests.sim.member.small_tables import small_tables
 from tests.unit.state.kit import LogWriter, batch
+from tests.unit.state.memory_store import MemoryStore
 
 GROUP = "g2"
 LAYOUT = (LayoutPart("g1", 1), LayoutPart(GROUP, 3))

@@ -1,25 +1,22 @@
-"""The state store of a simulated member: the shared in-memory tail over rows that outlive it.
+"""A quick state store for tests of the state: the shared in-memory tail over rows in a dictionary.
 
-Owns: `MemoryDisk`, what a member's disk holds of its state, and `MemoryStore` on it. The model of
-LMDB's commits: a flush is all or nothing. Once `flush_finished` was called it cannot be lost; a
-power cut while it was under way leaves the commit before it, or it (`lose_last` says which).
+Owns: `MemoryDisk`, what a disk holds of the state, and `MemoryStore` on it. The model of LMDB's
+commits: a flush is all or nothing. Once `flush_finished` was called it cannot be lost. A power cut
+while a flush is under way leaves the commit before it, or it (`lose_last` says which).
 """
 
 from collections.abc import Iterable
 
 from sortedcontainers import SortedDict
 
-from dledger.store.store import Flush, Row, StateStore, StoreFailed, StoreFull, Value
+from dledger.store.store import Flush, Row, StateStore, Value
 
 
 class MemoryDisk:
-    """Committed rows, and how to go back one commit. Switches make the next saves fail."""
+    """Committed rows, and how to go back one commit."""
 
     def __init__(self) -> None:
         self.rows: SortedDict[bytes, bytes] = SortedDict()
-        self.is_full = False
-        self.is_failing = False
-        self.commit_count = 0
         self._undo: list[tuple[bytes, bytes | None]] = []
 
     def get(self, key: bytes) -> bytes | None:
@@ -37,10 +34,6 @@ class MemoryDisk:
 
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
         """See `Base.save`."""
-        if self.is_full:
-            raise StoreFull(f"simulated: no room for {size_bytes} bytes")
-        if self.is_failing:
-            raise StoreFailed("simulated: the disk failed")
         self._undo = []
         for key, value in rows:
             self._undo.append((key, self.rows.get(key)))
@@ -48,7 +41,6 @@ class MemoryDisk:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = bytes(value)
-        self.commit_count += 1
 
     def finished(self) -> None:
         """Note that somebody waited for the last save: a power cut cannot lose it."""
@@ -58,7 +50,6 @@ class MemoryDisk:
         """Return the rows after a power cut; with `lose_last`, without a save nobody waited for."""
         left = MemoryDisk()
         left.rows.update(self.rows)
-        left.commit_count = self.commit_count
         if lose_last:
             for key, value in reversed(self._undo):
                 if value is None:
