@@ -33,6 +33,20 @@ _OF_WORKLOAD: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "retry": {},
     "offsets": {"send": _SEQUENCED, "commit": frozenset({"OFFSET_BEHIND"})},
     "metadata": {"send": _SEQUENCED},
+    "one-way": {"send": _FENCED, "zombie-send": _FENCED},
+    "holds": {
+        "send": _SEQUENCED,
+        "trim": frozenset({"HELD"}),
+        "hold": frozenset({"OFFSET_OUT_OF_RANGE", "TOO_MANY_HOLDS"}),
+        **dict.fromkeys(("poll", "drain", "stamps"), _TRIMMED),
+    },
+    "lookups": {"send": _SEQUENCED},
+    "times": {"send": _SEQUENCED},
+    "exports": {
+        "send": _SEQUENCED,
+        "trim": frozenset({"HELD"}),
+        **dict.fromkeys(("poll", "drain"), _TRIMMED),
+    },
 }
 
 

@@ -16,12 +16,17 @@ from jepsen_tests.checkers.cluster.clients import clients_get_on
 from jepsen_tests.checkers.cluster.outcomes import errors, resources
 from jepsen_tests.checkers.cluster.replicas import raft_invariants, replica_equality
 from jepsen_tests.checkers.log.contents import aborted_read, phantoms
+from jepsen_tests.checkers.log.exports import exports
+from jepsen_tests.checkers.log.holds import holds
+from jepsen_tests.checkers.log.lookups import lookups
 from jepsen_tests.checkers.log.loss import acknowledged_loss, lost_write, unseen
 from jepsen_tests.checkers.log.offsets import duplicates, inconsistent_offsets, offset_arithmetic
 from jepsen_tests.checkers.log.order import key_order, real_time_order
 from jepsen_tests.checkers.log.reads import committed_visibility, polls
 from jepsen_tests.checkers.log.registers import linearizable_registers
+from jepsen_tests.checkers.log.times import offsets_by_time
 from jepsen_tests.checkers.shared.judgement import ALWAYS, Checker, Judgement, Valid
+from jepsen_tests.checkers.shared.readers import LOOKUPS
 from jepsen_tests.checkers.shared.view import View
 from jepsen_tests.history.events import History
 from jepsen_tests.history.history_file import uncollected
@@ -118,6 +123,25 @@ CHECKERS: Final = (
         "C21", "clients get on",
         "each call ends, clients that keep trying succeed, each place takes writes again",
         ("hung", "starved", "shut-out"), clients_get_on,
+    ),
+    Checker(
+        "C22", "lookups", "lookups find what was acknowledged before they began, and nothing else",
+        ("not-found", "found-other", "found-twice"), lookups, LOOKUPS,
+    ),
+    Checker(
+        "C23", "offsets by time", "the first record stored at or after a time, by the store times",
+        ("stamp-differs", "stamp-back", "passed-over", "too-early", "beyond-end", "time-back"),
+        offsets_by_time, ("by-time",),
+    ),
+    Checker(
+        "C24", "holds", "no trim passes a hold that lasts; what is held can be read",
+        ("hold-passed", "held-unreadable", "held-by-nobody"), holds, ("hold",),
+    ),
+    Checker(
+        "C25", "exports", "versions follow one another, each complete and in order; held is kept",
+        ("export-differs", "export-not-next", "export-order", "export-twice", "export-hole",
+         "export-gap", "export-held-trimmed", "export-short"),
+        exports, ("export",),
     ),
 )  # fmt: skip
 

@@ -25,11 +25,27 @@ send before it, all of them, to the same place.
     resend    place          the same send again, same producer id and sequence; else as send
     zombie-send place        a send of a producer that has a successor of which something is stored
                              already, so that it must be refused; else as send
+    one-way   place          [value]                  - (handed over; nobody learns its outcome)
     assign    -              {place: offset, ...}     - (polls of this process continue there)
     poll      -              -                        [[place, offset, [value, ...]], ...]
     crash     -              -                        - (the process's client was thrown away)
     trim      place          offset                   new minimum
     bounds    place          -                        [minimum, maximum], confirmed by a quorum
+    hold      place          {"owner","offset",       when the hold ends, ms since 1970
+                             "ttl_ms"}
+    release   place          owner                    -
+    lookup    place          offset                   [[place, offset, value, store time], ...]
+    lookup-key topic         key                      as lookup
+    lookup-id topic          value whose message id   as lookup
+                             is looked up
+    by-time   place          store time               first offset stored at or after it
+    stamps    place          -                        [[offset of the first, how many, store time],
+                                                      ...]: all that is stored
+    export    topic          number of the exporter's {"version","adopted","start","end","gaps",
+                             session                  "lost","rows"}: `start` and `end` by place,
+                                                      `gaps` [[place, start, end], ...], `lost`
+                                                      those that the plan did not name, `rows` as
+                                                      poll
     commit    group@place    offset                   - (refused OFFSET_BEHIND: fail)
     reset     group@place    offset                   - (a commit that may go back)
     committed group@place    -                        offset, or null when there is none
@@ -42,6 +58,9 @@ send before it, all of them, to the same place.
     status    -              -                        {"role","term","leader","commit","applied",
                                                        "first","last","incarnation"} of `node`
     resources -              -                        {"rss","files","threads"} of `node`
+    topics    -              -                        {topic: id, ...} as the group of `node`
+                                                      has them
+
 A value whose body did not match its own checksum is shown as "!" and what was read in hex.
 The nemesis is process -1: `f` is the fault, `k` the targets; `invoke` when it is begun, `ok` when
 it is in force, `info` with `err` when it could not be (skipped). Healing is a fault named "heal".

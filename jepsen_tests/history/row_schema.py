@@ -87,6 +87,32 @@ class Compared(msgspec.Struct):
                 raise ValueError(f"{other} went from {start} to {end}, from {self.applied} on")
 
 
+class HoldAsked(msgspec.Struct):
+    """What `hold` asks for."""
+
+    owner: Value
+    offset: Natural
+    ttl_ms: Annotated[int, msgspec.Meta(gt=0)]
+
+
+class Exported(msgspec.Struct):
+    """What a run of an export published, and what lies in the files that it added."""
+
+    version: Natural
+    adopted: bool
+    start: dict[Place, Natural]
+    end: dict[Place, Natural]
+    gaps: list[tuple[Place, Natural, Natural]]
+    lost: list[tuple[Place, Natural, Natural]]
+    """Of the gaps those that the plan did not name."""
+    rows: Runs
+
+    def __post_init__(self) -> None:
+        for place, end in self.end.items():
+            if not self.start.get(place, 0) <= end:
+                raise ValueError(f"{place} from {self.start[place]} to {end}")
+
+
 class Notes(msgspec.Struct):
     """Of the header's notes those that checkers read."""
 
@@ -144,6 +170,22 @@ COMPARED: Final = FieldType(
     Compared, '{"applied": index, "others": {member: [a higher one, one higher still], ...}}'
 )
 ASSIGNED: Final = FieldType(dict[Place, Natural], '{"topic/queue": offset, ...}')
+SENT_ONE: Final = FieldType(
+    Annotated[list[SentValue], msgspec.Meta(min_length=1, max_length=1)],
+    'one value without "!" in front: ["1-1"]',
+)
+TOPIC: Final = FieldType(Annotated[str, msgspec.Meta(pattern=rf"^{_NAME}\Z")], "a topic's name")
+TEXT: Final = FieldType(Value, "a text that is not empty")
+FOUND: Final = FieldType(
+    list[tuple[str, Natural, Value, Number]], '[["topic/queue", offset, "value", store time], ...]'
+)
+STAMPS: Final = FieldType(
+    list[tuple[Natural, Annotated[int, msgspec.Meta(gt=0)], Number]],
+    "[[offset of the first, how many, store time], ...]",
+)
+HOLD: Final = FieldType(HoldAsked, '{"owner": name, "offset": number, "ttl_ms": above 0}')
+EXPORTED: Final = FieldType(Exported, "version, adopted, start, end, gaps, lost, rows")
+TOPICS: Final = FieldType(dict[Value, Value], "{topic: id, ...}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +203,16 @@ ROW_SCHEMAS: Final[Mapping[str, RowSchema]] = {
     "send": RowSchema(PLACE, SENT, SENT_TO),
     "resend": RowSchema(PLACE, SENT, STORED),
     "zombie-send": RowSchema(PLACE, SENT, SENT_TO),
+    "one-way": RowSchema(PLACE, SENT_ONE, NOTHING),
+    "lookup": RowSchema(PLACE, OFFSET, FOUND),
+    "lookup-key": RowSchema(TOPIC, TEXT, FOUND),
+    "lookup-id": RowSchema(TOPIC, TEXT, FOUND),
+    "by-time": RowSchema(PLACE, NUMBER, OFFSET),
+    "stamps": RowSchema(PLACE, NOTHING, STAMPS),
+    "hold": RowSchema(PLACE, HOLD, NUMBER),
+    "release": RowSchema(PLACE, TEXT, NOTHING),
+    "export": RowSchema(TOPIC, OFFSET, EXPORTED),
+    "topics": RowSchema(EMPTY, NOTHING, TOPICS, of_member=True),
     "assign": RowSchema(EMPTY, ASSIGNED, NOTHING),
     "poll": RowSchema(EMPTY, NOTHING, READ),
     "crash": RowSchema(EMPTY, NOTHING, NOTHING),
@@ -256,7 +308,7 @@ class RowChecker:
             place = self._asked[row.p][0]
             other = next((run[0] for run in row.v if run[0] != place), None)
             return "" if other is None else _unlike_place(other, row, place)
-        if row.f == "poll":
+        if row.f in ("poll", "lookup", "lookup-key", "lookup-id"):
             for run in row.v:
                 if run[0] not in self._places:
                     if not PLACE.fits(run[0]):
@@ -286,7 +338,7 @@ class RowChecker:
             self._keys.add((row.f, row.k))
         if not shape.asked.fits(row.v):
             return _unlike("v", row.v, shape.asked, row)
-        return self._wrong_of_values(row) if shape.asked is SENT else ""
+        return self._wrong_of_values(row) if shape.asked in (SENT, SENT_ONE) else ""
 
     def _wrong_of_nemesis(self, row: "Row") -> str:
         if row.f == "phase" and row.k not in PHASES:

@@ -155,7 +155,7 @@ async def _stop(backend: Backend, stop: StopRequest) -> None:
 async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
     await backend.start()
     random = Random(plan.seed + 1)
-    stage = Stage(backend, recorder, random, plan.concurrency)
+    stage = Stage(backend, recorder, random, plan.concurrency, plan.folder)
     places = [
         place_of(topic, queue)
         for topic, queues in plan.workload.topics.items()
@@ -187,6 +187,7 @@ async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Wa
             await wait_until_well(backend, admin, HEALED_SECONDS_MAX, nemesis.revive)
             await asyncio.sleep(AFTER_HEAL_SECONDS)
         enter("final")
+        await plan.workload.finish(stage, nemesis.revive)
         await final_phase(stage, admin, places, nemesis.revive)
 
 

@@ -38,7 +38,7 @@ STRAY_SLEEP_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
-class _Life:
+class Life:
     """One producer between its start and its crash."""
 
     worker: Worker
@@ -65,7 +65,7 @@ class _Life:
 
         try:
             done, _ = await lane.do(
-                "send", _place(self.key), [value], call, shown_sent, key=self.name
+                "send", place_of_key(self.key), [value], call, shown_sent, key=self.name
             )
         finally:
             started.set()
@@ -104,14 +104,14 @@ class FifoWorkload(Workload):
                 number += 1
                 worker = stage.worker(random, name=key)
                 closing.push_async_callback(worker.aclose)
-                life = _Life(worker, key, f"{key}.{number}")
+                life = Life(worker, key, f"{key}.{number}")
                 await self._live(stage, life, zombie)
                 # A producer that the group never knew is no zombie: it would be the newest.
                 zombie = worker if life.is_stored and random.random() < ZOMBIES else None
                 if zombie is None:
                     await closing.aclose()
 
-    async def _live(self, stage: Stage, life: "_Life", zombie: Worker | None) -> None:
+    async def _live(self, stage: Stage, life: "Life", zombie: Worker | None) -> None:
         """Send until the producer crashes, or is refused."""
         random = life.worker.random
         await life.worker.producer()
@@ -133,15 +133,20 @@ class FifoWorkload(Workload):
                 if zombie is not None and await sent:
                     await self._rise(zombie, life.key)
                     zombie = None
+                await self.between(life)
                 await stage.pause(random, 0.02)
 
-    async def _stray(self, stage: Stage, life: "_Life", pause: float) -> None:
+    async def between(self, life: "Life") -> None:
+        """Do something with the producer of a life between two of its sends."""
+        del life
+
+    async def _stray(self, stage: Stage, life: "Life", pause: float) -> None:
         """Be another producer of the same name, which waits before its first send, or does not."""
         random = Random(life.worker.random.random())
         lane = Process(stage.recorder)
         free: asyncio.Queue[Process] = asyncio.Queue()
         async with aclosing(stage.worker(random, name=life.key)) as worker:
-            stray = _Life(worker, life.key, f"{life.name}{'-late' if pause else ''}-stray")
+            stray = Life(worker, life.key, f"{life.name}{'-late' if pause else ''}-stray")
             await worker.producer()
             if pause:
                 await stage.pause(random, pause)
@@ -159,7 +164,7 @@ class FifoWorkload(Workload):
             async def call(value: str = value) -> list[SendResult]:
                 return [await _submitted(producer, value, zombie.random, key).wait()]
 
-            await zombie.process.do("zombie-send", _place(key), [value], call, shown_sent)
+            await zombie.process.do("zombie-send", place_of_key(key), [value], call, shown_sent)
 
     async def _consume(self, stage: Stage, random: Random) -> None:
         async with aclosing(stage.worker(random)) as worker:
@@ -171,5 +176,6 @@ class FifoWorkload(Workload):
                 await worker.crash()
 
 
-def _place(key: str) -> str:
+def place_of_key(key: str) -> str:
+    """Return where sends of a key go."""
     return place_of(TOPIC, queue_of_key(key.encode(), QUEUES))

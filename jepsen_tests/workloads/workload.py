@@ -7,10 +7,12 @@ same for all workloads: `run/phases.py`.
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Final
 
 from jepsen_tests.backends.surface import Backend, Setting
+from jepsen_tests.run.patience import Revive
 from jepsen_tests.run.recorder import Recorder
 from jepsen_tests.workloads.clients import Worker
 
@@ -29,6 +31,8 @@ class Stage:
     recorder: Recorder
     random: Random
     concurrency: int
+    folder: Path
+    """Of the run, for files of the clients."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when workers should end after their present operation."""
 
@@ -72,3 +76,7 @@ class Workload:
     async def setup(self, stage: Stage) -> None:
         """Prepare what the workers need; topics exist already."""
         del stage
+
+    async def finish(self, stage: Stage, revive: Revive) -> None:
+        """Ask what can be asked only at the end; everything is healed. `revive`: as `Patience`."""
+        del stage, revive

@@ -6,5 +6,6 @@ log_view       what a history shows of each log: the value at each offset, and w
 offset_ranges  ranges of offsets that readers went through
 readers        where each reading process stood, and how it went on
 realtime       which operations were over before another one began
+stamps         the store times of records, as far as anybody was shown them
 view           a history, with what several checkers need to know of it
 """

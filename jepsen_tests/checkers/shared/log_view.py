@@ -27,7 +27,10 @@ POLLED: Final = 2
 DRAINED: Final = 4
 FINAL: Final = 8
 """Read in the final phase."""
-READ: Final = POLLED | DRAINED
+FOUND: Final = 16
+"""Found by a lookup, or in a file of an export."""
+READ: Final = POLLED | DRAINED | FOUND
+ONE_WAY: Final = "one-way"
 CORRUPT: Final = "!"
 """How a value begins whose body did not match its own checksum."""
 
@@ -224,8 +227,10 @@ class LogView:
         self.corrupt: list[Stray] = []
 
     def take_send(self, op: Op) -> None:
-        """Take in a send, or another attempt at one."""
+        """Take in a send, or another attempt at one. Nobody learns the outcome of a one-way one."""
         place, is_ok, known, outcome = self.places[op.k], op.is_ok, self.sent.get, op.outcome
+        if op.f == ONE_WAY and is_ok:
+            is_ok, outcome = False, Kind.INFO
         for index, value in enumerate(op.asked):
             sent = known(value)
             if sent is None:

@@ -7,11 +7,16 @@ the offsets that the run covers.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from jepsen_tests.checkers.shared.log_view import DRAINED, FINAL, POLLED, LogView
+from jepsen_tests.checkers.shared.log_view import DRAINED, FINAL, FOUND, POLLED, LogView
 from jepsen_tests.history.events import Op
+
+LOOKUPS: Final = ("lookup", "lookup-key", "lookup-id")
+FINDING: Final = (*LOOKUPS, "export")
+"""Functions that show values without a reader that goes on from a position."""
 
 
 class Jump(msgspec.Struct):
@@ -38,8 +43,11 @@ class Readers:
         """Per process and place: the offset that comes next, and the row that says so."""
 
     def take(self, op: Op) -> None:
-        """Take in a poll, drain, assign or crash."""
-        if op.f == "poll":
+        """Take in a poll, drain, assign, crash, lookup or export."""
+        if op.f in FINDING:
+            if op.is_ok:
+                self._found(op)
+        elif op.f == "poll":
             if op.is_ok:
                 self._polled(op)
         elif op.f == "drain":
@@ -51,6 +59,13 @@ class Readers:
             self._positions[op.p] = {
                 place: (offset, op.done) for place, offset in op.asked.items() if offset is not None
             }
+
+    def _found(self, op: Op) -> None:
+        """Take in single records, or rows of files: they cover no more than they show."""
+        rows = op.result["rows"] if op.f == "export" else op.result
+        for name, offset, what, *_ in rows:
+            values = [what] if isinstance(what, str) else what
+            self._log.take_run((name, offset, values), op.done, FOUND)
 
     def _polled(self, op: Op) -> None:
         means = POLLED | FINAL if self._is_final(op) else POLLED

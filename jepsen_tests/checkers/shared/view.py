@@ -11,12 +11,14 @@ from operator import attrgetter
 from typing import TypeVar
 
 from jepsen_tests.checkers.shared.log_view import LogView
-from jepsen_tests.checkers.shared.readers import Readers
+from jepsen_tests.checkers.shared.readers import FINDING, Readers
+from jepsen_tests.checkers.shared.stamps import Stamps
 from jepsen_tests.history.events import INTERRUPTED, NEMESIS, History, Kind, Op
 from jepsen_tests.history.faults import FaultInForce, faults_in_force, phase_of
 
 NS: int = 1_000_000_000
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 class View:
@@ -52,7 +54,7 @@ class View:
     @cached_property
     def writes(self) -> list[Op]:
         """Everything that a quorum must store, in order of invocation."""
-        return self.ops("send", "resend", "commit", "reset", "set", "trim")
+        return self.ops("send", "resend", "commit", "reset", "set", "trim", "hold", "release")
 
     @cached_property
     def statuses(self) -> list[Op]:
@@ -97,6 +99,11 @@ class View:
         return list(faults_in_force(self.history, unfinished=True))
 
     @cached_property
+    def stamps(self) -> Stamps:
+        """The store times that reads showed."""
+        return Stamps(self.ops("stamps", "lookup", "lookup-key", "lookup-id"))
+
+    @cached_property
     def log(self) -> LogView:
         """The logs of all places."""
         return self._read_logs[0]
@@ -111,10 +118,10 @@ class View:
         log = LogView(self.final_row)
         for row, name, floor in sorted(self._floors()):
             log.places[name].trim(row, floor)
-        for op in self.ops("send", "resend", "zombie-send"):
+        for op in self.ops("send", "resend", "zombie-send", "one-way"):
             log.take_send(op)
         readers = Readers(log)
-        for op in self.ops("assign", "poll", "crash", "drain"):
+        for op in self.ops("assign", "poll", "crash", "drain", *FINDING):
             readers.take(op)
         log.settle()
         return log, readers
@@ -131,11 +138,11 @@ class View:
                 yield op.i, op.k, op.result[0]
 
 
-def grouped(ops: Iterable[Op], key: Callable[[Op], K]) -> defaultdict[K, list[Op]]:
-    """Return the operations by a key, each group in their order."""
-    groups: defaultdict[K, list[Op]] = defaultdict(list)
-    for op in ops:
-        groups[key(op)].append(op)
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> defaultdict[K, list[T]]:
+    """Return operations, or what was made of them, by a key, each group in their order."""
+    groups: defaultdict[K, list[T]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
     return groups
 
 

@@ -26,14 +26,20 @@ class Injection:
     must: frozenset[str]
     may: frozenset[str]
     into: Callable[["Broken"], bool]
+    with_kept: bool
+    """Into a history with lookups, times, holds and exports: these show what others show, too."""
 
 
 INJECTIONS: dict[str, Injection] = {}
 
 
-def names(*must: str, may: str = "") -> Callable[[Callable[["Broken"], bool]], None]:
+def names(
+    *must: str, may: str = "", with_kept: bool = False
+) -> Callable[[Callable[["Broken"], bool]], None]:
     def register(into: Callable[[Broken], bool]) -> None:
-        INJECTIONS[into.__name__] = Injection(frozenset(must), frozenset(may.split()), into)
+        INJECTIONS[into.__name__] = Injection(
+            frozenset(must), frozenset(may.split()), into, with_kept
+        )
 
     return register
 

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from jepsen_tests.history.events import History, Kind
+from tests.unit.jepsen.stored_model import Kept, Refused
 from tests.unit.jepsen.stories import NODES, READER, Story
 
 PLACES = ("t/0", "t/1", "u/0")
@@ -20,9 +21,18 @@ SLOTS = 8
 CONSUMERS = 3
 """How many of them only read."""
 FAULTS = ("kill", "pause", "partition", "transfer")
+OF_KEPT = [5, 3, 3, 1]
+"""How often lookups, times, holds and exports come."""
 CHUNK = 7
 """Values that the final reader gets at a time."""
-ERRORS = ["NOT_LEADER", "DEADLINE", "OFFSET_BEHIND", "CANCELLED"]
+ERRORS = [
+    "NOT_LEADER", "DEADLINE", "OFFSET_BEHIND", "CANCELLED", "HELD", "OFFSET_OUT_OF_RANGE",
+]  # fmt: skip
+READS = (
+    "poll", "committed", "get", "bounds", "status", "drain", "entries", "lookup", "lookup-key",
+    "lookup-id", "by-time", "export",
+)  # fmt: skip
+"""Functions that change nothing."""
 
 Effect = Callable[[], Any]
 
@@ -50,10 +60,6 @@ class Doing:
     error: str = ""
 
 
-class Refused(Exception):
-    """The state does not allow it."""
-
-
 @dataclass
 class World:
     """The log, its clients and its members."""
@@ -78,6 +84,12 @@ class World:
     late: list[Effect] = field(default_factory=list[Effect])
     retries: list[tuple[str, list[str]]] = field(default_factory=list[tuple[str, list[str]]])
     processes: list[int] = field(default_factory=lambda: list(range(SLOTS)))
+    with_kept: bool = True
+    """Also look up, ask for times, hold and export."""
+    kept: Kept = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kept = Kept(self)
 
     def run(self, steps: int) -> History:
         """Let things happen, then heal, converge and read everything."""
@@ -102,6 +114,7 @@ class World:
 
     def _step(self, *, faults: bool = True) -> None:
         chance = self.random.random()
+        self.kept.tick()
         if chance < 0.05 and faults:
             self._nemesis()
         elif chance < 0.10:
@@ -131,15 +144,7 @@ class World:
 
     def _end(self, slot: int) -> None:
         doing = self.busy.pop(slot)
-        changes = doing.f not in (
-            "poll",
-            "committed",
-            "get",
-            "bounds",
-            "status",
-            "drain",
-            "entries",
-        )
+        changes = doing.f not in READS
         chance = self.random.random()
         if not doing.happened and chance < 0.15:
             self.story.end(doing.p, kind=Kind.FAIL, err="NOT_LEADER: n2")
@@ -166,8 +171,9 @@ class World:
         else:
             begin = self.random.choices(
                 [self._send, self._resend, self._offset, self._register, self._bounds,
-                 self._trim, self._member],
-                [8, 2, 5, 3, 2, 1, 2],
+                 self._trim, self._member, self.kept.lookup, self.kept.by_time, self.kept.hold,
+                 self.kept.export],
+                [8, 2, 5, 3, 2, 1, 2, *(OF_KEPT if self.with_kept else [0] * len(OF_KEPT))],
             )[0]  # fmt: skip
         f, k, v, effect, more = begin(p)
         before = p - SLOTS if p >= SLOTS and p not in self.begun else -1
@@ -210,6 +216,7 @@ class World:
         if values[0] not in self.stored:
             self.stored[values[0]] = len(self.logs[place])
             self.logs[place] += values
+            self.kept.stored(place, len(values))
             self.entries.append((self.term, self.random.randrange(1 << 32)))
         return [self.stored[values[0]], self.term]
 
@@ -242,11 +249,7 @@ class World:
         place = self.random.choice(PLACES)
         asked = self.random.randrange(len(self.logs[place]) // 2 + 1)
 
-        def trim() -> int:
-            self.minimum[place] = max(self.minimum[place], asked)
-            return self.minimum[place]
-
-        return "trim", place, asked, trim, {}
+        return "trim", place, asked, lambda: self.kept.trim(place, asked), {}
 
     def _assign(self, p: int) -> tuple[str, str, Any, Effect, dict[str, str]]:
         places = self.random.sample(PLACES, self.random.randrange(1, len(PLACES) + 1))
@@ -346,6 +349,7 @@ class World:
             self.values += 1
             self.story.send(80, f"80-{self.values}", len(self.logs[place]), place)
             self._append(place, [f"80-{self.values}"])
+            self.story.op(80, "stamps", place, result=self.kept.stamps(place))
             self.story.op(80, "bounds", place, result=[self.minimum[place], len(self.logs[place])])
         for _ in range(2):
             for node, member in self.members.items():
@@ -366,8 +370,8 @@ class World:
         self.story.on(node, "resources", {"rss": 50 << 20, "files": 40, "threads": 9})
 
 
-def valid_story(seed: int, steps: int = 250) -> Story:
-    """Return a valid history, as rows that can be changed."""
-    world = World(Random(seed))
+def valid_story(seed: int, steps: int = 250, *, with_kept: bool = True) -> Story:
+    """Return a valid history, as rows that can be changed. `with_kept`: see `World`."""
+    world = World(Random(seed), with_kept=with_kept)
     world.run(steps)
     return world.story

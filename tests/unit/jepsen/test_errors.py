@@ -16,7 +16,8 @@ from tests.unit.jepsen.stories import Story, judged
 ASKED: dict[str, tuple[str, Any]] = {
     "send": ("t/0", ["1-1"]), "zombie-send": ("t/0", ["1-1"]), "trim": ("t/0", 5),
     "commit": ("g@t/0", 5), "committed": ("g@t/0", None), "set": ("r", 1), "get": ("r", None),
-    "bounds": ("t/0", None), "assign": ("", {"t/0": 0}),
+    "bounds": ("t/0", None), "assign": ("", {"t/0": 0}), "lookup": ("t/0", 0),
+    "hold": ("t/0", {"owner": "o", "offset": 1, "ttl_ms": 5}),
 }  # fmt: skip
 
 
@@ -46,6 +47,9 @@ def failed(workload: str, f: str, error: str, kind: Kind = Kind.FAIL) -> History
         ("offsets", "reset", "OFFSET_BEHIND"),
         ("offsets", "committed", "NOT_FOUND"),
         ("fifo", "poll", "STALE_EPOCH"),
+        ("retention", "trim", "HELD"),
+        ("lookups", "lookup", "OFFSET_OUT_OF_RANGE"),
+        ("holds", "hold", "HELD"),
         ("fifo", "send", "INTERNAL"),
         ("log", "send", "CLOSED"),
     ],
@@ -66,6 +70,9 @@ def test_an_error_that_makes_no_sense_there_is_named(workload: str, f: str, erro
         ("fifo", "send", "STALE_EPOCH"),
         ("fifo", "zombie-send", "STALE_EPOCH"),
         ("offsets", "commit", "OFFSET_BEHIND"),
+        ("holds", "trim", "HELD"),
+        ("exports", "trim", "HELD"),
+        ("holds", "hold", "OFFSET_OUT_OF_RANGE"),
         ("some other", "send", "TOPIC_NOT_FOUND"),
     ],
 )

@@ -206,7 +206,7 @@ def phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             with HistoryWriter(path, header(others_write=cluster.is_kept)) as writer:
                 recorder = Recorder(writer)
                 recorder.phase("final")
-                stage = Stage(cast("Backend", cluster), recorder, Random(1), 1)
+                stage = Stage(cast("Backend", cluster), recorder, Random(1), 1, tmp_path)
                 await final.final_phase(stage, cast("AsyncAdmin", cluster), PLACES, cluster.revive)
                 writer.close(recorder.now())
 

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from jepsen_tests.checkers import CHECKERS, judge
 from jepsen_tests.checkers.shared.judgement import Valid, merged
-from tests.unit.jepsen import member_injections
+from tests.unit.jepsen import member_injections, stored_injections
 from tests.unit.jepsen.injections import INJECTIONS, Broken, Injection
 from tests.unit.jepsen.model import valid_story
 from tests.unit.jepsen.stories import kinds_of, texts_of
 
 assert member_injections, "it registers its injections"
+assert stored_injections, "it registers its injections"
 SEEDS = st.integers(0, 1 << 32)
 TRIES = 50
 """Histories that are tried until one has what an injection needs."""
@@ -39,7 +40,8 @@ def test_model_histories_look_at_everything() -> None:
 
 def broken(injection: Injection, seed: int) -> Broken:
     for attempt in range(TRIES):
-        story = Broken(valid_story(seed + attempt), Random(seed + attempt))
+        valid = valid_story(seed + attempt, with_kept=injection.with_kept)
+        story = Broken(valid, Random(seed + attempt))
         if injection.into(story):
             return story
     raise AssertionError(f"no history of {TRIES} has what it takes")
