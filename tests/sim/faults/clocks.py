@@ -50,7 +50,7 @@ def clock_drift(nemesis: "Nemesis", world: "World", random: Random) -> str | Non
     member = _victim(world, random)
     rate = random.choice(RATES)
     member.clock.set(0, rate)
-    world.scheduler.after(random.uniform(2.0, 30.0), member.clock.set, 0)
+    nemesis.ends(random.uniform(2.0, 30.0), member.clock.set, 0)
     return f"{member.name} at {rate}"
 
 
@@ -63,7 +63,7 @@ def clocks_jump(nemesis: "Nemesis", world: "World", random: Random) -> str | Non
     jump_ms = random.choice(JUMPS_MS)
     for name in chosen:
         world.members[name].clock.set(jump_ms)
-        world.scheduler.after(random.uniform(1.0, 25.0), world.members[name].clock.set, 0)
+        nemesis.ends(random.uniform(1.0, 25.0), world.members[name].clock.set, 0)
     return f"{','.join(sorted(chosen))} {jump_ms} ms"
 
 

@@ -1,4 +1,4 @@
-"""What a fault of the simulation is: a name, what it does, and where it fits.
+"""What a fault of the simulation is: its name, what it does, where it fits; and one that struck.
 
 Owns the interface. A fault is one `Fault` in the list `FAULTS` of its module; the nemesis draws
 from all these lists.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
+    from tests.sim.member.member import SimMember
     from tests.sim.world.world import World
 
 
@@ -52,3 +53,25 @@ class Fault:
     traits: Trait
     weight: float = 1.0
     """How often it is drawn, compared with other faults."""
+
+
+@dataclass(slots=True, eq=False)
+class Strike:
+    """One fault as it comes in one seed."""
+
+    name: str
+    """The number of its turn, or member and term of the new leader that it strikes."""
+    kind: str
+    """The name of the `Fault`."""
+    random: Random
+    """All the chance that it needs, so that leaving out another fault does not change it."""
+    aim: "SimMember | None" = None
+    """Whom it strikes; None: it chooses."""
+    began: float | None = None
+    """When it began, virtual seconds. None: it waits for its moment, or could not begin."""
+    detail: str = ""
+    """Whom it hit, and how."""
+    ended: float | None = None
+    """When the last of its ends came that has come."""
+    open_ends: int = 0
+    """Ends that are arranged and still to come."""

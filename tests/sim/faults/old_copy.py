@@ -43,7 +43,7 @@ class Copy:
 
 
 def old_copy(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
-    """Take a copy now and put it back later. Counted when it is put back."""
+    """Take a copy now and put it back later. It begins when it is put back."""
     name = min(world.restored) if world.restored else random.choice(list(world.names))
     member = world.members[name]
     state = member.view.hard_state()
@@ -62,11 +62,10 @@ def _come_back(
         return
     if not _may_forget(world, member, copy):
         if tries > 1:
-            world.scheduler.after(TRY_INTERVAL, _come_back, nemesis, world, member, copy, tries - 1)
+            nemesis.after(TRY_INTERVAL, _come_back, nemesis, world, member, copy, tries - 1)
         return
     restore(world, member, copy.folder, copy.state)
-    nemesis.counts[OLD_COPY] += 1
-    world.trace(f"fault {OLD_COPY} {member.name}")
+    nemesis.begun(member.name)
     nemesis.later(0.01, 1.0, world.start_member, member.name)
 
 

@@ -25,24 +25,21 @@ SAVES_SHARE: Final = 0.2
 def power_cut(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
     """Cut the power of one member."""
     member = nemesis.target()
-    return None if member is None else _cut(nemesis, world, "power-cut", member, [member])
+    return None if member is None else _cut(nemesis, world, member, [member])
 
 
 def power_cut_all(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
     """Cut everybody's power at once."""
     member = nemesis.target()
     everybody = list(world.members.values())
-    return None if member is None else _cut(nemesis, world, "power-cut-all", member, everybody)
+    return None if member is None else _cut(nemesis, world, member, everybody)
 
 
 def _cut(
-    nemesis: "Nemesis",
-    world: "World",
-    kind: str,
-    member: "SimMember",
-    victims: Sequence["SimMember"],
+    nemesis: "Nemesis", world: "World", member: "SimMember", victims: Sequence["SimMember"]
 ) -> str | None:
-    """Cut it now, or (None) when `member` is writing next; counted when it is cut."""
+    """Cut it now, or (None) when `member` is writing next; it begins when it is cut."""
+    names = ",".join(victim.name for victim in victims)
 
     def cut() -> None:
         for victim in victims:
@@ -51,18 +48,18 @@ def _cut(
 
     def cut_later() -> None:
         if nemesis.running:
-            nemesis.counts[kind] += 1
+            nemesis.begun(names)
             cut()
 
-    waits = member.random.random()
+    waits = nemesis.random.random()
     if waits < WAITING_SHARE:
         if waits < SAVES_SHARE:
-            member.in_next_save = cut_later
+            member.in_next_save = nemesis.bound(cut_later)
         else:
-            member.in_next_round = cut_later
+            member.in_next_round = nemesis.bound(cut_later)
         return None
     cut()
-    return ",".join(victim.name for victim in victims)
+    return names
 
 
 def cut_then_choose(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
@@ -76,7 +73,7 @@ def cut_then_choose(nemesis: "Nemesis", world: "World", random: Random) -> str |
     world.members[victim].power_cut()
     nemesis.later(0.05, 0.5, world.start_member, victim)
     for name in others[len(others) // 2 :]:
-        world.scheduler.after(1.0, world.members[name].pause)
+        nemesis.after(1.0, world.members[name].pause)
         nemesis.later(2.0, 4.0, world.members[name].resume)
     nemesis.lasts(4.0)
     return victim
@@ -91,9 +88,9 @@ def crash_loop(nemesis: "Nemesis", world: "World", random: Random) -> str | None
     for _ in range(random.randint(2, 6)):
         is_kill = random.random() < 0.6 or world.plan.flush is FlushMode.ASYNC
         stop = member.kill if is_kill else member.power_cut
-        world.scheduler.after(delay, stop)
+        nemesis.after(delay, stop)
         delay += random.uniform(0.005, 0.1)
-        world.scheduler.after(delay, world.start_member, member.name)
+        nemesis.ends(delay, world.start_member, member.name)
         delay += random.uniform(0.005, 0.5)
     nemesis.lasts(delay)
     return member.name

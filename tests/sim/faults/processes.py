@@ -61,8 +61,8 @@ def stall(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
 def rolling_restart(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
     delay = 0.0
     for name in world.names:
-        world.scheduler.after(delay, world.members[name].kill)
-        world.scheduler.after(delay + random.uniform(0.02, 0.4), world.start_member, name)
+        nemesis.after(delay, world.members[name].kill)
+        nemesis.ends(delay + random.uniform(0.02, 0.4), world.start_member, name)
         delay += random.uniform(0.3, 1.5)
     nemesis.lasts(delay)
     return "all"

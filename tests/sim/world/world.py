@@ -208,7 +208,7 @@ class World:
         self.trace(f"role {member.name} {now[0].value} term {now[1]}")
         if now[0] is Role.LEADER and (before is None or before != now):
             self.routes.announce(now[1], member.name)
-            self.nemesis.elected(member)
+            self.nemesis.elected(member, now[1])
 
     def _trust_again(self, member: SimMember, role: Role) -> None:
         """Count a member's disk as whole again when its quarantine has ended, on disk too."""
