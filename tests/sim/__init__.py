@@ -7,5 +7,6 @@ faults/      Faults of a simulated world
 invariants/  The invariants of a simulated world, one property per file
 member/      Simulated members: the product on a simulated machine
 process/     What a simulated process runs on: its event loop, threads, log lines
+story/       For those who debug a seed: its story, replays of a part of it, shrinking
 world/       A simulated world: time, network, plans, what is observed
 """

@@ -1,16 +1,19 @@
 """`make sim SEEDS=n [SEED=x]` and `make mutants`: many seeds, one seed, or every known bug.
 
     python -m tests.sim.run sim --seeds 1000 --jobs 2 [--first 0] [--json]
-    python -m tests.sim.run sim --seed 42 [--lines 80]        one seed; a failure shows its trace
+    python -m tests.sim.run sim --seed 42 [--story] [--until 12.4] [--keep 3,7]     one seed
+    python -m tests.sim.run shrink --seed 42 [--runs 60]    a smaller part of it that fails the same
     python -m tests.sim.run mutants [--only name] [--seeds 60]
 
-The whole trace of a seed that failed is kept in `out/sim-failures/`.
+The story of a seed that failed is kept in `out/sim-failures/`, as a page, with its trace beside it.
+docs/simulation.md says how to read the page.
 
 A run fails when a seed breaks an invariant or does not converge, or when the seeds together did
 less than the floors below: a simulation that hardly does anything proves nothing.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import sys
@@ -19,6 +22,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,11 +31,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.mutants import alone
+from tests.mutants.rewrite import applied
 from tests.sim.faults.nemesis import FAULTS
 from tests.sim.invariants.violation import Violation
+from tests.sim.story.page import page_of
+from tests.sim.story.replay import WHOLE, Replay, add_options, from_arguments
+from tests.sim.story.shrink import RUNS_MAX, Ran, ran, shrink
 from tests.sim.world.plan import draw_plan
 from tests.sim.world.probes import IDLE, UNDER_LOAD
-from tests.sim.world.world import Report, World
+from tests.sim.world.world import TRACE_LINES_KEPT, Report, Stopped, World
 
 FLOOR_SEEDS: Final = 1_000
 FLOORS: Final = {
@@ -75,6 +83,8 @@ EFFECTS: Final = (
 """Floors are for FLOOR_SEEDS seeds; smaller runs are held to their share, from 100 seeds on."""
 FLOORS_FROM: Final = 100
 FAILURES: Final = Path("out/sim-failures")
+SHOWN_LINES: Final = 20
+"""Of the trace of a seed that failed; its page shows more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +95,49 @@ class Result:
     plan: str
     failure: str
     lines: Sequence[str]
+    """The end of the trace, of a seed that failed."""
     report: Report | None
     cpu_seconds: float
+    part: Ran
+    broken: str = ""
+    """The name of the property that is violated, or of the exception that was raised."""
+    page: str = ""
+    """The story, of a seed that failed or whose story was asked for."""
 
 
-def run_seed(seed: int, lines: int = 60) -> Result:
-    """Run one seed; a violation, or any exception, is its failure."""
+def run_seed(
+    seed: int, lines: int = TRACE_LINES_KEPT, replay: Replay = WHOLE, *, story: bool = False
+) -> Result:
+    """Run one seed, or a part of it; a violation, or any exception, is its failure."""
     plan = draw_plan(seed)
     began = time.process_time()
-    world = World(plan)
-    failure, report = "", None
-    try:
-        report = world.run()
-    except Violation as violation:
-        failure = str(violation)
-    except Exception:  # a crash of product or harness is a failed seed, with its evidence
-        failure = traceback.format_exc()
-    last = list(world.lines)[-lines:] if failure else []
-    faults = f"; faults {', '.join(world.nemesis.kinds)}"
-    return Result(
-        seed, plan.describe() + faults, failure, last, report, time.process_time() - began
-    )
+    failure, broken, report = "", "", None
+    with put_back(replay.bug):
+        world = World(plan, replay=replay)
+        try:
+            report = world.run()
+        except Stopped:
+            pass
+        except Violation as violation:
+            failure, broken = str(violation), violation.broken.name
+        except Exception as error:  # a crash of product or harness is a failed seed
+            failure, broken = traceback.format_exc(), type(error).__name__
+    spent = time.process_time() - began
+    last = list(world.lines)[-lines:] if failure and lines else []
+    page = ""
+    if story or (failure and lines):
+        page = page_of(world, broken=broken, failure=failure, command=replay.command(seed))
+    said = f"{plan.describe()}; faults {', '.join(world.nemesis.kinds)}"
+    return Result(seed, said, failure, last, report, spent, ran(world), broken, page)
+
+
+def put_back(bug: str) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which the product has a known bug, or nothing for an empty name."""
+    if not bug:
+        return contextlib.nullcontext()
+    from tests.mutants.catalogue import by_name
+
+    return applied(*by_name()[bug].edits)
 
 
 def show_failure(console: Console, result: Result) -> None:
@@ -113,12 +145,15 @@ def show_failure(console: Console, result: Result) -> None:
     console.print(f"\n[red]seed {result.seed} failed[/red]", highlight=False)
     console.print(result.plan, highlight=False, markup=False)
     console.print(result.failure, highlight=False, markup=False)
-    for line in result.lines:
+    for line in result.lines[-SHOWN_LINES:]:
         console.print(f"    {line}", highlight=False, markup=False, overflow="ignore")
-    console.print(f"replay: make sim SEED={result.seed}", highlight=False)
     FAILURES.mkdir(parents=True, exist_ok=True)
-    kept = FAILURES / f"seed-{result.seed}.txt"
-    kept.write_text("\n".join([result.plan, result.failure, *result.lines, ""]))
+    page = FAILURES / f"seed-{result.seed}.md"
+    page.write_text(result.page)
+    page.with_suffix(".trace.txt").write_text("\n".join([*result.lines, ""]))
+    console.print(f"story: {page}", highlight=False)
+    console.print(f"replay: make sim SEED={result.seed} STORY=1", highlight=False)
+    console.print(f"shrink: make sim-shrink SEED={result.seed}", highlight=False)
 
 
 def run_many(seeds: Sequence[int], jobs: int, console: Console) -> list[Result]:
@@ -199,18 +234,28 @@ def show_summary(console: Console, results: Sequence[Result], seconds: float) ->
     console.print(done)
 
 
+def simulate_one(arguments: argparse.Namespace, console: Console) -> int:
+    """Run one seed, or a part of it. A replay that is to stop tells its story."""
+    replay = from_arguments(arguments)
+    story = arguments.story or replay.until is not None
+    result = run_seed(arguments.seed, replay=replay, story=story)
+    if story:
+        print(result.page)
+    else:
+        console.print(result.plan, highlight=False, markup=False)
+    if result.failure:
+        show_failure(console, result)
+        return 1
+    if result.report is not None and not story:
+        console.print_json(json.dumps(asdict(result.report)))
+    return 0
+
+
 def simulate(arguments: argparse.Namespace) -> int:
     """Run `sim`."""
     console = Console(stderr=arguments.json, soft_wrap=True)
     if arguments.seed is not None:
-        result = run_seed(arguments.seed, arguments.lines)
-        console.print(result.plan, highlight=False, markup=False)
-        if result.failure:
-            show_failure(console, result)
-            return 1
-        assert result.report is not None
-        console.print_json(json.dumps(asdict(result.report)))
-        return 0
+        return simulate_one(arguments, console)
     began = time.monotonic()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     results = run_many(seeds, arguments.jobs, console)
@@ -228,6 +273,24 @@ def simulate(arguments: argparse.Namespace) -> int:
     return 1 if failed or missed else 0
 
 
+def show_shrunk(arguments: argparse.Namespace) -> int:
+    """Run `shrink`; print the story of the smallest part that was found, and its command."""
+    console = Console(stderr=True, soft_wrap=True)
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False)
+
+    replay = from_arguments(arguments)
+    found = shrink(partial(run_seed, arguments.seed, 0), replay, arguments.runs, say)
+    if found is None:
+        say(f"seed {arguments.seed} does not fail: nothing to shrink")
+        return 2
+    print(found.result.page)
+    say(f"{found.result.broken} after {found.runs} runs, with {found.describe()}")
+    say(found.replay.command(arguments.seed))
+    return 0
+
+
 def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the command line says."""
     parser = argparse.ArgumentParser(prog="tests.sim.run")
@@ -237,8 +300,13 @@ def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     sim.add_argument("--first", type=int, default=0)
     sim.add_argument("--seed", type=int, help="replay one seed")
     sim.add_argument("--jobs", type=int, default=2)
-    sim.add_argument("--lines", type=int, default=60, help="trace lines shown of a failed seed")
     sim.add_argument("--json", action="store_true")
+    sim.add_argument("--story", action="store_true", help="with --seed: print what happened")
+    add_options(sim)
+    shrink = commands.add_parser("shrink", help="find a smaller part of a seed that fails the same")
+    shrink.add_argument("--seed", type=int, required=True)
+    shrink.add_argument("--runs", type=int, default=RUNS_MAX, help="at most so many runs")
+    add_options(shrink)
     mutants = commands.add_parser("mutants", help="every known bug must be caught")
     mutants.add_argument("--only", default="", help="one mutant by name")
     mutants.add_argument("--seeds", type=int, default=60, help="seeds tried per mutant")
@@ -258,6 +326,8 @@ def main() -> int:
     arguments = parse_arguments()
     if arguments.command == "sim":
         return simulate(arguments)
+    if arguments.command == "shrink":
+        return show_shrunk(arguments)
     from tests.mutants.hunt import hunt
 
     return hunt(arguments)

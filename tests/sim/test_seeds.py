@@ -25,10 +25,7 @@ def test_seeds_keep_every_promise_and_converge() -> None:
         if seed >= SEEDS_MIN and time.process_time() - began > BUDGET_CPU_SECONDS:
             break
         result = run_seed(seed)
-        lines = "\n".join(result.lines)
-        assert not result.failure, (
-            f"{result.plan}\n{lines}\n{result.failure}\nreplay: make sim SEED={seed}"
-        )
+        assert not result.failure, f"{result.page}\nreplay: make sim SEED={seed}"
         results.append(result)
     reports = [result.report for result in results if result.report is not None]
     acknowledged = sum(report.counts["acknowledged batches"] for report in reports)

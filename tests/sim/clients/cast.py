@@ -14,6 +14,7 @@ from tests.sim.clients.producer import Producer, ProducerPlan
 if TYPE_CHECKING:
     from tests.sim.world.world import World
 
+TRIMMER: Final = "admin"
 CORE_SHARE: Final = 0.6
 """This share of the stamped producers are the product's own."""
 
@@ -22,11 +23,13 @@ class Cast:
     """The clients of one world. None of them does anything before `start`."""
 
     def __init__(self, world: "World") -> None:
-        plan = world.plan
-        self.producers = [_producer(world, number) for number in range(plan.producers)]
-        self.consumers = [_consumer(world, number) for number in range(plan.consumers)]
+        plan, kept = world.plan, world.replay.clients
+        producers = [_producer(world, number) for number in range(plan.producers)]
+        consumers = [_consumer(world, number) for number in range(plan.consumers)]
+        self.producers = [each for each in producers if kept is None or each.plan.name in kept]
+        self.consumers = [each for each in consumers if kept is None or each.plan.name in kept]
         self.trimmer: Trimmer | None = None
-        if plan.trims:
+        if plan.trims and (kept is None or TRIMMER in kept):
             random = Random(f"{plan.seed}/admin")
             self.trimmer = Trimmer(
                 plan.trim_interval, plan.trim_keep, plan.queues,

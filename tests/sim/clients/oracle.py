@@ -13,6 +13,7 @@ from dledger_proto.errors import Code
 from tests.sim.clients.lookups import Judge
 from tests.sim.invariants.delivery.queue_contents import BatchKey, QueueContents, QueueKey
 from tests.sim.invariants.violation import Property, Violation
+from tests.sim.story.story import Story
 
 
 @dataclass(slots=True)
@@ -53,8 +54,9 @@ class GroupOffset:
 class Oracle:
     """The history of one world."""
 
-    def __init__(self, contents: QueueContents) -> None:
+    def __init__(self, contents: QueueContents, story: Story) -> None:
         self.contents = contents
+        self._story = story
         self.judge = Judge(contents)
         self.sends: list[Send] = []
         self.by_key: dict[BatchKey, Send] = {}
@@ -81,6 +83,7 @@ class Oracle:
         floor = self.acknowledged_ends.get(queue, 0)
         send = Send(client, queue, record_count, idempotent, now, floor)
         self.sends.append(send)
+        self._story.client(client, "send", send)
         return send
 
     def stamped(self, send: Send, key: BatchKey) -> None:
@@ -90,7 +93,7 @@ class Oracle:
 
     def ok_send(self, send: Send, offset: int) -> None:
         """Take an acknowledgement; `offset` is -1 when the answer knew none (old duplicate)."""
-        self._settle(send, "ok")
+        self._settle(send, "ok", "offset", offset)
         places = [place for key in send.keys for place in self.contents.places.get(key, ())]
         if not places:
             raise Violation(Property.OUTCOME, f"acknowledged, but never applied anywhere: {send}")
@@ -111,7 +114,7 @@ class Oracle:
 
     def ok_message(self, send: Send, offset: int) -> None:
         """Take an acknowledgement of one message of a core; `offset` as in `ok_send`."""
-        self._settle(send, "ok")
+        self._settle(send, "ok", "offset", offset)
         place = self.place_of(send)
         if place is None or send.message is None:
             raise Violation(Property.OUTCOME, f"acknowledged, but never applied anywhere: {send}")
@@ -135,7 +138,7 @@ class Oracle:
 
     def fail_send(self, send: Send, code: Code) -> None:
         """Take a definite failure: no attempt can have stored it."""
-        self._settle(send, "fail")
+        self._settle(send, "fail", code.name)
         self.counts[f"fail {code.name}"] += 1
         self.check_failed(send)
 
@@ -166,9 +169,10 @@ class Oracle:
                 Property.OUTCOME, f"{send.open_attempts} attempts, stored at {places}: {send}"
             )
 
-    def _settle(self, send: Send, state: str) -> None:
+    def _settle(self, send: Send, state: str, *how: object) -> None:
         assert send.state == "invoked", f"settled twice: {send}"
         send.state = state
+        self._story.sent(send.client, state, send, *how)
         self.counts[f"send {state}"] += 1
         self.acknowledged_by[send.client] += state == "ok"
 
@@ -179,6 +183,7 @@ class Oracle:
     ) -> None:
         """Compare one fetched batch with the true contents."""
         self.counts["batches read"] += 1
+        self._story.client(who, "reads", queue, "at", base_offset)
         row = self.contents.queues.get(queue, {}).get(base_offset)
         if row is None:
             raise Violation(
@@ -193,6 +198,7 @@ class Oracle:
 
     def read_end(self, who: str, queue: QueueKey, floor: int, end: int) -> None:
         """Compare a confirmed maximum offset with what was acknowledged before the read began."""
+        self._story.client(who, "is told the end of", queue, end, "and expects at least", floor)
         if end < floor:
             raise Violation(
                 Property.REAL_TIME_READS,
@@ -208,6 +214,7 @@ class Oracle:
     def commit_ok(self, group: str, queue: QueueKey, offset: int, *, reset: bool) -> None:
         """Take an acknowledged commit. An older reset of unknown outcome may yet come after it."""
         self.counts["commits ok"] += 1
+        self._story.client(group, "has committed", queue, offset, "by a reset" if reset else "")
         known = self._offset(group, queue)
         if not reset and offset < known.floor:
             raise Violation(
@@ -220,6 +227,7 @@ class Oracle:
     def commit_behind(self, group: str, queue: QueueKey, offset: int, stored: int) -> None:
         """Take a refusal: something at or above the offset was stored."""
         self.counts["commits refused as behind"] += 1
+        self._story.client(group, "may not commit", queue, offset, "behind", stored)
         known = self._offset(group, queue)
         if not known.known > offset and not any(other > offset for other in known.pending):
             raise Violation(
@@ -229,6 +237,7 @@ class Oracle:
 
     def commit_unknown(self, group: str, queue: QueueKey, offset: int, *, reset: bool) -> None:
         """Take a commit of unknown outcome: it may yet take effect."""
+        self._story.client(group, "does not know of its commit", queue, offset)
         known = self._offset(group, queue)
         known.pending.add(offset)
         if reset:
@@ -238,6 +247,7 @@ class Oracle:
     def read_group_offset(self, who: str, group: str, queue: QueueKey, offset: int) -> None:
         """Compare a confirmed read of a group's offset: what was written last, or may have been."""
         self.counts["offsets read"] += 1
+        self._story.client(who, "reads the offset of", queue, offset)
         known = self._offset(group, queue)
         if offset < known.floor or (offset != known.known and offset not in known.pending):
             raise Violation(

@@ -133,6 +133,7 @@ class Nemesis:
         self.strikes.append(strike)
         self.counts[strike.kind] += 1
         world.trace(f"fault {strike.kind} {detail}")
+        world.story.fault_begins(strike)
 
     # Chance, and whose code runs.
 
@@ -205,6 +206,7 @@ class Nemesis:
         callback(*args)
         if strike.began is not None:
             strike.ended = self._world.scheduler.now
+            self._world.story.fault_ends(strike)
 
 
 def _with(trait: Trait) -> set[str]:

@@ -29,6 +29,9 @@ from tests.sim.invariants.violation import Property, Violation
 from tests.sim.member.member import SimMember
 from tests.sim.member.process import Process
 from tests.sim.member.small_tables import small_tables
+from tests.sim.story.replay import WHOLE, Replay
+from tests.sim.story.story import Story
+from tests.sim.story.watcher import Watcher
 from tests.sim.world import liveness
 from tests.sim.world.calls import Answer, Calls
 from tests.sim.world.clock import Scheduler, true_ms
@@ -55,13 +58,25 @@ class Report:
     """Virtual seconds from the end of faults until the group had converged."""
 
 
+class Stopped(Exception):
+    """The replay has reached the virtual time at which it is to stop."""
+
+
 class World:
     """A simulated group and everything around it."""
 
-    def __init__(self, plan: WorldPlan, *, trace_to: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        plan: WorldPlan,
+        *,
+        trace_to: Callable[[str], None] | None = None,
+        replay: Replay = WHOLE,
+    ) -> None:
         self.plan = plan
+        self.replay = replay
         self.random = Random(f"world/{plan.seed}")
         self.scheduler = Scheduler()
+        self.story = Story(self.scheduler)
         self.names = plan.members
         self.client_names = list(client_names(plan))
         self.counts: Counter[str] = Counter()
@@ -85,8 +100,10 @@ class World:
             lambda: true_ms(self.scheduler),
         )
         self.facts = self.invariants.facts
-        self.observer = Observer(self.facts, self.invariants.all)
-        self.oracle = Oracle(self.invariants.contents)
+        self.observer = Observer(
+            self.facts, [Watcher(self.facts, self.story), *self.invariants.all]
+        )
+        self.oracle = Oracle(self.invariants.contents, self.story)
         self.members: dict[str, SimMember] = {}
         self.ram = RamFolder()
         """Where the members' states lie. It is removed when the world has run."""
@@ -98,7 +115,7 @@ class World:
             self.names, self.client_names, self.scheduler, Random(f"routes/{plan.seed}")
         )
         self.clients = Cast(self)
-        self.nemesis = Nemesis(self, Random(f"nemesis/{plan.seed}"))
+        self.nemesis = Nemesis(self, Random(f"nemesis/{plan.seed}"), replay.keep)
         self._leaders: dict[str, tuple[Role, int]] = {}
         self._topic_made = False
 
@@ -123,6 +140,7 @@ class World:
         """Take one line of the world's history."""
         text = f"{self.scheduler.now:.6f} {line}"
         self.lines.append(text)
+        self.story.traced(line)
         self._hash.update(text.encode())
         if self._trace_to is not None:
             self._trace_to(text)
@@ -142,7 +160,7 @@ class World:
     # Running.
 
     def run(self) -> Report:
-        """Run both phases and the final checks."""
+        """Run both phases and the final checks. Raise `Stopped` where the replay is to stop."""
         with (
             contextlib.closing(self.ram),
             small_tables() if self.plan.small_tables else contextlib.nullcontext(),
@@ -154,7 +172,10 @@ class World:
             self.scheduler.after(self.random.uniform(0.0, 0.5), self.start_member, name)
         self.scheduler.after(0.1, self._make_topic)
         self.nemesis.start(self.plan.faults_from)
-        self.run_for(self.plan.safety_seconds)
+        if self.replay.until is not None:
+            self.scheduler.at(self.replay.until, self._stop_here)
+        safety = self.replay.safety
+        self.run_for(self.plan.safety_seconds if safety is None else safety)
         self.nemesis.stop()
         converged_after = liveness.heal_and_converge(self)
         counts = self.counts + self.observer.counts + self.oracle.counts
@@ -175,6 +196,9 @@ class World:
             faults=dict(self.nemesis.counts),
             converged_after=converged_after,
         )
+
+    def _stop_here(self) -> None:
+        raise Stopped
 
     def run_for(self, seconds: float) -> None:
         """Let virtual time pass."""
