@@ -7,6 +7,7 @@ fault         what a fault is: it hurts the cluster, and pushes its own undoing
 losing        which member may lose its data now
 nemesis       begins the faults of each phase, waits, and undoes them
 network       networks that are cut, slow, narrow or lossy, or reset connections
+old_copy      a folder as it was some time ago, put back while the member is down
 processes     processes that end, restart or stand still
 surroundings  wrong clocks, slow machines, leadership that moves
 """
@@ -14,12 +15,20 @@ surroundings  wrong clocks, slow machines, leadership that moves
 from collections.abc import Mapping
 from typing import Final
 
-from jepsen_tests.nemeses import composites, damage, disks, network, processes, surroundings
+from jepsen_tests.nemeses import (
+    composites,
+    damage,
+    disks,
+    network,
+    old_copy,
+    processes,
+    surroundings,
+)
 from jepsen_tests.nemeses.fault import Fault
 
 FAULTS: Final[Mapping[str, Fault]] = {
     fault.name: fault
-    for module in (processes, network, disks, damage, surroundings, composites)
+    for module in (processes, network, disks, damage, old_copy, surroundings, composites)
     for fault in module.FAULTS
 }
 LOSING: Final = frozenset(fault.name for fault in FAULTS.values() if fault.loses_disk)

@@ -183,13 +183,15 @@ class Fault:
     seconds: tuple[float, float] = (3.0, 6.0)
     is_borne: bool = True
     """A majority goes on while the fault is in force."""
+    is_alone: bool = False
+    """The group bears it only while no other fault is in force."""
     loses_disk: bool = False
     """It takes or damages a member's data: the log must fill that member from its first entry."""
 
     @property
     def kind(self) -> FaultKind:
         """Return what the schedule must know of it."""
-        return FaultKind(self.name, self.handles[0], self.seconds)
+        return FaultKind(self.name, self.handles[0], self.seconds, self.is_alone)
 
     @property
     def budget_seconds(self) -> float:

@@ -2,8 +2,8 @@
 
 First comes each fault alone, in a drawn order, with quiet times between. Then come mixed subsets,
 with a quiet period now and then. At the end come late faults, which are healed only when the run
-heals: the final phase meets a group that is still hurt. Two faults of one handle are never mixed.
-The schedule is as long as the run. It names the faults that did not fit.
+heals: the final phase meets a group that is still hurt. Two faults of one handle are never mixed, and
+some are mixed with none. The schedule is as long as the run. It names the faults that did not fit.
 """
 
 import math
@@ -33,6 +33,8 @@ class FaultKind:
     """The part of the cluster that the fault needs for itself alone."""
     seconds: tuple[float, float]
     """How long the fault lasts, at least and at most."""
+    is_alone: bool = False
+    """It is never mixed with another fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,15 @@ def draw_schedule(kinds: Sequence[FaultKind], total_seconds: float, chance: Rand
 
 
 def _subset(kinds: Mapping[str, FaultKind], chance: Random, most: int) -> tuple[str, ...]:
-    """Return at most `most` names, no two of one handle, and now and then none."""
+    """Return at most `most` names, no two of one handle, and now and then none or one alone."""
     if chance.random() < QUIET_SHARE:
         return ()
     chosen: dict[str, str] = {}
     for name in chance.sample(sorted(kinds), len(kinds)):
+        if kinds[name].is_alone:
+            if not chosen:
+                return (name,)
+            continue
         if len(chosen) < most:
             chosen.setdefault(kinds[name].handle, name)
     return tuple(sorted(chosen.values()))

@@ -51,6 +51,12 @@ SMOKE: Final = (
          "leader-unheard"),
         55,
     ),
+    SuiteEntry("log", ("old-copy",), 25),
+    SuiteEntry("holds", ("clock", "kill-leader", "isolate"), 35),
+    SuiteEntry("exports", ("clock", "kill-leader"), 25),
+    SuiteEntry("lookups", ("clock", "kill-leader", "isolate-leader"), 30),
+    SuiteEntry("times", ("clock", "pause", "transfer"), 25),
+    SuiteEntry("one-way", ("kill-leader", "isolate-leader", "reset"), 30),
     SuiteEntry("fifo", ("split-vote", "clients-cut", "client-reset", "power-cut-but-one"), 45),
 )  # fmt: skip
 ROUNDS: Final = 3
@@ -63,6 +69,11 @@ NIGHTLY: Final = (
     SuiteEntry("offsets", _all_but(()), 240, shares=ROUNDS),
     SuiteEntry("metadata", _all_but(()), 180, shares=ROUNDS),
     SuiteEntry("retention", _all_but(LOSING), 180, shares=ROUNDS),
+    SuiteEntry("holds", ("clock", "kill-leader", "pause-leaders", "partition", "transfer"), 90),
+    SuiteEntry("exports", ("clock", "kill", "isolate", "transfer", "full-disk"), 90),
+    SuiteEntry("lookups", _all_but(()), 180, shares=ROUNDS),
+    SuiteEntry("times", ("clock", "kill-all", "pause-leaders", "flap", "transfer"), 90),
+    SuiteEntry("one-way", _all_but(()), 180, shares=ROUNDS),
 )
 SUITES: Final[Mapping[str, tuple[SuiteEntry, ...]]] = {"smoke": SMOKE, "nightly": NIGHTLY}
 

@@ -36,10 +36,10 @@ DAMAGES: Final = ("bit-flips", "truncation", "deletion", "stale-blocks")
 """Names of faults that leave damage begin so. The member may find it at any later time."""
 OF_DAMAGE: Final = (FOUND, FAILED, "exit 76")
 """A member that reads damage ends so: the data look damaged, unreadable, or newer."""
-REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped", EXAMINE)
+REPLACES: Final = (*DAMAGES, "wipe", "next-quorum-wiped", "old-copy", EXAMINE)
 """Names of faults after which the member may live in another folder begin so."""
 ENDS: Final = (
-    *DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "late-first",
+    *DAMAGES, "kill", "crash-loop", "restart", "power-cut", "wipe", "old-copy", "late-first",
     "next-quorum", EXAMINE,
 )  # fmt: skip
 """Names of faults that end the processes of the members they name begin so."""

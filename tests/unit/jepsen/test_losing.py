@@ -14,6 +14,7 @@ from jepsen_tests.backends.surface import Backend, CannotRepair
 from jepsen_tests.history.events import Kind, Row
 from jepsen_tests.history.history_file import HistoryWriter, read_rows
 from jepsen_tests.nemeses import FAULTS, fault
+from jepsen_tests.nemeses import old_copy as nemesis_old_copy
 from jepsen_tests.nemeses.disks import wipe_one
 from jepsen_tests.nemeses.fault import Fault, Scene, Skipped, Undoing
 from jepsen_tests.nemeses.losing import lose_disk
@@ -30,6 +31,7 @@ class Said:
     commit_index: int = 9
     applied_index: int = 9
     term: int = 1
+    incarnation: str = "1"
 
 
 class Group:
@@ -257,3 +259,39 @@ def test_an_examination_is_a_fault_of_its_own_and_is_over_with_the_phase(
         ("wipe", Kind.INVOKE, ""), ("examine", Kind.INVOKE, ""), ("examine", Kind.OK, "n1 sound"),
         ("wipe", Kind.INFO, ""), ("heal", Kind.OK, ""),
     ]  # fmt: skip
+
+
+def test_an_old_copy_is_put_back_when_all_others_are_whole(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the member stored after the copy is gone."""
+    monkeypatch.setattr(nemesis_old_copy, "FORGOTTEN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(fault, "WHOLE_SECONDS_MAX", 5.0)
+    later = group.folder("n2") / "b.log"
+    start = group.start
+
+    async def store(node: str) -> None:
+        await start(node)
+        if group.said.count("start n2") == 1:
+            later.write_bytes(b"later")
+
+    monkeypatch.setattr(group, "start", store)
+    told = asyncio.run(nemesis_old_copy.old_copy(scene_of(group, "n2")))
+    assert told == "n2, not noticed"
+    assert group.said == ["kill n2", "start n2"] * 2
+    assert not later.exists()
+    assert (group.folder("n2") / "a.log").read_bytes() == b"whole"
+
+
+def test_no_old_copy_is_put_back_while_another_member_is_away(
+    group: Group,
+) -> None:
+    scene = scene_of(group, "n2")
+    all_whole = {name: cast("MemberStatus", Said("follower")) for name in group.nodes}
+    leads = {"n3": cast("MemberStatus", Said("leader"))}
+    assert nemesis_old_copy.are_ready(scene, "n2", all_whole | leads)
+    assert not nemesis_old_copy.are_ready(scene, "n2", all_whole), "nobody leads"
+    assert not nemesis_old_copy.are_ready(scene, "n3", all_whole | leads), "it led itself"
+    assert not nemesis_old_copy.are_ready(scene, "n2", leads)
+    away = {"n1": cast("MemberStatus", Said("quarantined"))}
+    assert not nemesis_old_copy.are_ready(scene, "n2", all_whole | leads | away)

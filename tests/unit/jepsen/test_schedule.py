@@ -40,6 +40,15 @@ def test_one_handle_is_not_taken_hold_of_twice(seed: int) -> None:
         assert len(held) == len(set(held))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_to_be_alone_is_never_mixed(seed: int) -> None:
+    alone = FaultKind("d1", "handle-d", (1.0, 2.0), is_alone=True)
+    schedule = draw_schedule([*KINDS, alone], 300, Random(seed))
+    phases = [phase.faults for phase in (*schedule.phases, schedule.late) if phase is not None]
+    assert sum("d1" in faults for faults in phases) > 1
+    assert all(faults == ("d1",) for faults in phases if "d1" in faults)
+
+
 def test_what_finds_no_time_is_named() -> None:
     schedule = draw_schedule(KINDS, 8, Random(1))
     began = {name for phase in schedule.phases for name in phase.faults}
