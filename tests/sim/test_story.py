@@ -36,7 +36,9 @@ def test_a_failing_seed_has_a_page_of_what_led_to_it(failing: Failing) -> None:
             rf"^#{re.escape(name)} +[\d.]+ +([\d.]+|goes on) +[a-z-]+ ", page, re.MULTILINE
         ), name
     assert re.search(r"^term +\d+  \w  ", page, re.MULTILINE)
-    assert f"{result.part.ended:.6f}  " in page.rpartition("## What happened")[2]
+    last = page.splitlines()[-2]
+    assert last.split()[0] == f"{result.part.ended:.6f}"
+    assert last.endswith(f"here {result.broken} was found")
     assert f"--seed {failing.seed} --bug {failing.bug}`" in page
     assert page.count("\n") <= PAGE_LINES_MAX
     assert max(map(len, page.split("## The members")[1].splitlines())) <= 160

@@ -55,9 +55,16 @@ def page_of(world: "World", *, broken: str, failure: str, command: str) -> str:
         _block(_troubles(world)),
         "## What happened\n",
         KEY,
-        _block(timeline(rows, world.names, end, world.story.marks)),
+        _block(
+            [*timeline(rows, world.names, end, world.story.marks), _last_line(end, lanes, broken)]
+        ),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _last_line(end: float, lanes: Lanes, broken: str) -> str:
+    cells = "".join(f"{cell:<5}" for cell in lanes.cells())
+    return f"{end:>10.6f}  {cells}  {f'here {broken} was found' if broken else 'the end'}"
 
 
 def failure_lines(failure: str) -> list[str]:
@@ -99,8 +106,6 @@ def _troubles(world: "World") -> list[str]:
     waiting = [send for send in world.oracle.sends if send.state == "invoked"]
     if waiting:
         oldest = waiting[0]
-        lines.append(
-            f"{len(waiting)} sends are unanswered; the oldest is of {oldest.client}, asked at "
-            f"{oldest.invoked:.3f}"
-        )
+        said = f"unanswered: {len(waiting)}, the oldest of {oldest.client}"
+        lines.append(f"{said}, asked at {oldest.invoked:.3f}")
     return lines
