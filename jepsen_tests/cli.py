@@ -19,6 +19,7 @@ from rich.table import Table
 from dledger_proto.names import printable
 from jepsen_tests.backends import BACKENDS
 from jepsen_tests.backends.own import OwnBackend
+from jepsen_tests.backends.process import ProcessBackend
 from jepsen_tests.backends.surface import Backend, WantedCluster
 from jepsen_tests.backends.troubles import namespaces
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
@@ -43,6 +44,7 @@ from jepsen_tests.trials.catalogue import TRIALS
 from jepsen_tests.trials.report import caught_in_simulation, strength_table
 from jepsen_tests.trials.runner import exit_code, prove
 from jepsen_tests.workloads import WORKLOADS
+from jepsen_tests.workloads.workload import Workload
 
 app = typer.Typer(
     help="A black-box chaos harness for dledger clusters.",
@@ -131,13 +133,15 @@ def run(
         plan = RunPlan(
             WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant
         )  # checks its arguments before anything is made
+        _check_groups(plan.workload, backend)
         _check_together(backend, mutant, nodes, bootstrap=bootstrap, group=group, commands=commands)
         namespaces.become(
             BACKENDS[backend].own_namespaces(),
             [sys.executable, "-m", "jepsen_tests", *sys.argv[1:]],
         )
         wanted = WantedCluster(
-            folder, nodes or 3, plan.workload.settings, mutant, bootstrap, group, commands
+            folder, nodes or 3, plan.workload.broker_groups, plan.workload.settings, mutant,
+            bootstrap, group, commands,
         )  # fmt: skip
         history = uvloop.run(_watched(plan, BACKENDS[backend](wanted), console))
     except asyncio.CancelledError:
@@ -149,6 +153,15 @@ def run(
     console.print(f"history: {history}", markup=False, highlight=False)
     with interruptible():  # the event loop has removed its signal handlers
         raise typer.Exit(judge_file(history, console))
+
+
+def _check_groups(workload: Workload, backend: str) -> None:
+    """Refuse a workload of several broker groups where there is one."""
+    if workload.broker_groups > 1 and backend != ProcessBackend.name:
+        raise BadRequest(
+            f"workload {workload.name} needs {workload.broker_groups} broker groups: only backend "
+            f"{ProcessBackend.name} has them"
+        )
 
 
 def _check_together(backend: str, mutant: str, nodes: int | None, **of_own: object) -> None:

@@ -42,6 +42,7 @@ _OF_WORKLOAD: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     },
     "lookups": {"send": _SEQUENCED},
     "times": {"send": _SEQUENCED},
+    "groups": {"send": _SEQUENCED},
     "exports": {
         "send": _SEQUENCED,
         "trim": frozenset({"HELD"}),

@@ -13,6 +13,7 @@ with control groups a member can be limited.
 """
 
 import asyncio
+import copy
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from jepsen_tests.processes.launch import Control
 from jepsen_tests.processes.ports import HOST, free_ports
 
 GROUP: Final = "group-1"
+"""The control group, and mostly the only one."""
 NAME_SERVERS: Final = ("ns1", "ns2")
 STOP_SECONDS: Final = 15.0
 REPAIR_SECONDS: Final = 120.0
@@ -55,8 +57,15 @@ class LocalMembers(Processes):
     """Processes, folders and surroundings of the members. Implements the handles of `surface`."""
 
     def __init__(
-        self, folder: Path, nodes: Sequence[str], mutant: str, within: Callable[[str], list[str]]
+        self,
+        folder: Path,
+        groups: Mapping[str, str],
+        mutant: str,
+        within: Callable[[str], list[str]],
     ) -> None:
+        """`groups`: of each member its broker group."""
+        nodes = list(groups)
+        self._groups = groups
         self._folder = folder
         self._mutant = mutant
         self._within = within
@@ -194,7 +203,7 @@ class LocalMembers(Processes):
     # surface.Folders
 
     def folder(self, node: str) -> Path:
-        return self._folder / node / "data" / GROUP
+        return self._folder / node / "data" / self._groups[node]
 
     async def is_sound(self, node: str) -> bool:
         return not (await self._look_after(node, "--check")).code
@@ -249,7 +258,10 @@ class ProcessBackend(Backend):
         self.nodes = nodes
         self._folder = folder
         self._settings = wanted.settings
-        self._members = LocalMembers(folder, nodes, wanted.mutant, self._within)
+        self._groups = {
+            node: f"group-{number // wanted.nodes + 1}" for number, node in enumerate(nodes)
+        }
+        self._members = LocalMembers(folder, self._groups, wanted.mutant, self._within)
         self.processes = self.folders = self.syncs = self.clocks = self._members
         self.missing = {}
         self._loop_disks: LoopDisks | None = None
@@ -263,6 +275,17 @@ class ProcessBackend(Backend):
         else:
             self.cgroups = self._member_cgroups = MemberCgroups(nodes, self._members.pid)
         self._lay_out_network()
+        if wanted.broker_groups > 1:
+            self.parts = [self._part(group) for group in dict.fromkeys(self._groups.values())]
+
+    def _part(self, group: str) -> Backend:
+        """Return this cluster with the members of one broker group alone."""
+        part = copy.copy(self)
+        part.group, part.nodes = group, tuple(self._of_group(group))
+        return part
+
+    def _of_group(self, group: str) -> list[str]:
+        return [node for node, mine in self._groups.items() if mine == group]
 
     @classmethod
     def own_namespaces(cls) -> Sequence[str]:
@@ -273,7 +296,10 @@ class ProcessBackend(Backend):
 
     def _lay_out_network(self) -> None:
         names = [*NAME_SERVERS, *self.nodes]
-        self._links = [(a, b) for a in self.nodes for b in self.nodes if a != b]
+        groups = self._groups
+        self._links = [
+            (a, b) for a in self.nodes for b in self.nodes if a != b and groups[a] == groups[b]
+        ]
         self._links += [(CLIENTS, node) for node in self.nodes]
         ports = free_ports(len(names) + len(self._links))
         self._ports = dict(zip(names, ports, strict=False))
@@ -351,7 +377,8 @@ class ProcessBackend(Backend):
             await members_end
 
     def _config(self, node: str) -> str:
-        peers = {peer: self._peer_address(node, peer) for peer in self.nodes}
+        group = self._groups[node]
+        peers = {peer: self._peer_address(node, peer) for peer in self._of_group(group)}
         servers = [self.address(name) for name in NAME_SERVERS]
         lines = [
             'cluster = "chaos"',
@@ -359,15 +386,16 @@ class ProcessBackend(Backend):
             f"listen = {json.dumps(self.inner_address(node))}",
             f"folder = {json.dumps(str((self._folder / node / 'data').absolute()))}",
             f"name_servers = {json.dumps(servers)}",
+            f"control_group = {json.dumps(GROUP)}",
             *(f"{key} = {json.dumps(value)}" for key, value in self._settings.items()),
             "",
             "[group]",
-            f"name = {json.dumps(GROUP)}",
+            f"name = {json.dumps(group)}",
             "",
             "[group.members]",
             *(f"{peer} = {json.dumps(address)}" for peer, address in peers.items()),
             "",
             "[group.clients]",
-            *(f"{peer} = {json.dumps(self.address(peer))}" for peer in self.nodes),
+            *(f"{peer} = {json.dumps(self.address(peer))}" for peer in peers),
         ]
         return "\n".join(lines) + "\n"

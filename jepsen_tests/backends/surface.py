@@ -47,6 +47,8 @@ class WantedCluster:
     folder: Path
     """The folder of the run. It exists when the cluster starts."""
     nodes: int = 3
+    """Of each broker group."""
+    broker_groups: int = 1
     settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
     """Members' configuration that the workload wants."""
     mutant: str = ""
@@ -60,7 +62,7 @@ class WantedCluster:
     @property
     def node_names(self) -> tuple[str, ...]:
         """Names of members that we start ourselves."""
-        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+        return tuple(f"n{number}" for number in range(1, self.nodes * self.broker_groups + 1))
 
 
 class Processes(Protocol):
@@ -217,6 +219,9 @@ class Backend(ABC):
     """The cluster belongs to a user: the end of a run deletes what the run made in it."""
     nodes: tuple[str, ...]
     group: str
+    parts: Sequence["Backend"] = ()
+    """Of several broker groups: this cluster with the members of one group alone, for each group.
+    The first is the control group. Empty: there is one group."""
     missing: dict[str, str]
     """Why a handle is not there, by its name."""
     never: Collection[str] = ()
@@ -274,3 +279,23 @@ class Backend(ABC):
         """Return the process id of a member that runs on this machine."""
         del node
         return None
+
+
+def each_group(backend: Backend) -> Sequence[Backend]:
+    """Return a cluster's parts if it has several broker groups, else the cluster itself."""
+    return backend.parts or (backend,)
+
+
+def places_of(backend: Backend, topics: Mapping[str, int]) -> dict[str, list[tuple[str, int]]]:
+    """Return by group the queues of topics that have so many queues in each group.
+
+    A topic's queues are numbered group by group, in the order of the groups.
+    """
+    return {
+        part.group: [
+            (topic, queue)
+            for topic, count in topics.items()
+            for queue in range(number * count, (number + 1) * count)
+        ]
+        for number, part in enumerate(each_group(backend))
+    }

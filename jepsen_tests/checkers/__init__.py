@@ -15,6 +15,7 @@ from jepsen_tests.checkers.cluster.availability import liveness, recovery_time
 from jepsen_tests.checkers.cluster.clients import clients_get_on
 from jepsen_tests.checkers.cluster.outcomes import errors, resources
 from jepsen_tests.checkers.cluster.replicas import raft_invariants, replica_equality
+from jepsen_tests.checkers.cluster.topics import same_topics
 from jepsen_tests.checkers.log.contents import aborted_read, phantoms
 from jepsen_tests.checkers.log.exports import exports
 from jepsen_tests.checkers.log.holds import holds
@@ -25,7 +26,14 @@ from jepsen_tests.checkers.log.order import key_order, real_time_order
 from jepsen_tests.checkers.log.reads import committed_visibility, polls
 from jepsen_tests.checkers.log.registers import linearizable_registers
 from jepsen_tests.checkers.log.times import offsets_by_time
-from jepsen_tests.checkers.shared.judgement import ALWAYS, Checker, Judgement, Valid
+from jepsen_tests.checkers.shared.judgement import (
+    ALWAYS,
+    Checker,
+    Judgement,
+    Valid,
+    together,
+)
+from jepsen_tests.checkers.shared.parts import parts_of
 from jepsen_tests.checkers.shared.readers import LOOKUPS
 from jepsen_tests.checkers.shared.view import View
 from jepsen_tests.history.events import History
@@ -143,6 +151,10 @@ CHECKERS: Final = (
          "export-gap", "export-held-trimmed", "export-short"),
         exports, ("export",),
     ),
+    Checker(
+        "C26", "topics of groups", "in the end all broker groups have the same topics",
+        ("other-topics",), same_topics, ("topics",), of_all_groups=True,
+    ),
 )  # fmt: skip
 
 
@@ -152,12 +164,19 @@ class CheckerCrashed(Exception):
 
 @uncollected()
 def judge(history: History) -> list[Judgement]:
-    """Run all checkers; CheckerCrashed names one that raises."""
-    view = View(history)
+    """Run all checkers; CheckerCrashed names one that raises.
+
+    Of several broker groups each is judged by itself, but for rules about all of them.
+    """
+    whole = View(history)
+    parts = parts_of(history)
+    views = {group: View(part) for group, part in parts.items()} if len(parts) > 1 else {"": whole}
     judgements: list[Judgement] = []
     for checker in CHECKERS:
         try:
-            judgements.append(_checked(checker, view))
+            mine = {"": whole} if checker.of_all_groups else views
+            found = {group: _checked(checker, view) for group, view in mine.items()}
+            judgements.append(together(found))
         except Exception as error:
             crash = f"{checker.number} {checker.name}: {type(error).__name__}: {error}"
             raise CheckerCrashed(crash) from error

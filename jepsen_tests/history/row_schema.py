@@ -119,6 +119,8 @@ class Notes(msgspec.Struct):
     budgets: dict[str, float] = {}
     errors: list[str] | None = None
     others_write: bool = False
+    groups: dict[str, tuple[list[str], list[Place]]] = {}
+    """By broker group its members and its queues, the control group first; empty: one group."""
     least_ok: dict[str, tuple[Natural, Annotated[float, msgspec.Meta(ge=0, le=1)]]] = {}
 
 

@@ -19,7 +19,7 @@ async def lose_disk(scene: Scene, node: str) -> None:
     """
     if scene.lost - {node}:
         raise Skipped(f"{', '.join(scene.lost)} loses its disk in this phase")
-    for other in sorted(scene.hurt - {node}):
+    for other in sorted(scene.hurt & set(scene.backend.nodes) - {node}):
         await examine(scene, other)
     await scene.wait_until(
         lambda found: (

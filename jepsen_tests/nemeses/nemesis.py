@@ -12,7 +12,7 @@ from typing import Final
 
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import DledgerError
-from jepsen_tests.backends.surface import Backend
+from jepsen_tests.backends.surface import Backend, each_group
 from jepsen_tests.history.events import BROKEN_OFF, HEAL, SKIPPED, Kind
 from jepsen_tests.nemeses import FAULTS
 from jepsen_tests.nemeses.fault import Fault, NoEffect, Scene, Skipped, Undoing
@@ -106,17 +106,17 @@ class Nemesis:
             await self._begin_all(schedule.late, self._late)
 
     async def _begin_all(self, phase: Phase, undo: Undoing) -> bool:
-        """Begin the faults of a phase; return whether one was done."""
-        scene = self._scene(undo)
+        """Begin the faults of a phase in one broker group; return whether one was done."""
+        parts = each_group(self._backend)
+        part = self._random.choice(parts) if len(parts) > 1 else parts[0]
+        scene = self._scene(part, undo)
         self._noted.clear()
         begun = [name for name in phase.faults if await self._begin(FAULTS[name], scene)]
         self.now = (*begun, *self._noted)
         return bool(begun)
 
-    def _scene(self, undo: Undoing) -> Scene:
-        return Scene(
-            self._backend, self._admin, self._random, undo, hurt=self._hurt, note=self._note
-        )
+    def _scene(self, backend: Backend, undo: Undoing) -> Scene:
+        return Scene(backend, self._admin, self._random, undo, hurt=self._hurt, note=self._note)
 
     def _note(self, fault: str, targets: str, kind: Kind) -> None:
         self._recorder.nemesis(fault, targets, kind)
@@ -162,7 +162,7 @@ class Nemesis:
         self._tell_deaths()
         await self._tell_restarts()
         async with Undoing() as undo:
-            scene = self._scene(undo)
+            scene = self._scene(self._backend, undo)
             for node in self._backend.nodes:
                 if processes.is_running(node):
                     self._away.discard(node)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dledger_client import AsyncAdmin
 from dledger_proto.errors import Code, DledgerError
+from jepsen_tests.backends.surface import Backend
 from jepsen_tests.run.members import wait_until_well
 from jepsen_tests.run.observer import Observer
 from jepsen_tests.run.patience import Patience, Revive
@@ -54,14 +55,21 @@ async def _read_place(worker: Worker, place: str, position: int, end: int) -> bo
 
 
 async def drain_members(stage: Stage, ends: Mapping[str, tuple[int, int]], revive: Revive) -> None:
-    """Read each queue from each member alone, from where the queue begins at that time.
+    """Read each queue from each member of its group alone, from where it begins at that time.
 
     A trim of unknown outcome may take effect meanwhile, and an election may confirm more. So the
     bounds are asked for again when a read fails, and at the end. What then was not read is read.
     """
+    for part, mine in stage.by_group(ends):
+        await _drain_group(stage, part, {place: ends[place] for place in mine}, revive)
+
+
+async def _drain_group(
+    stage: Stage, backend: Backend, ends: Mapping[str, tuple[int, int]], revive: Revive
+) -> None:
     process, patience = Process(stage.recorder), Patience(revive)
     worker = stage.worker(stage.random)
-    backend, now = stage.backend, dict(ends)
+    now = dict(ends)
 
     async def attempt(wire: Wire, node: str, place: str) -> bool:
         low, high = now[place]

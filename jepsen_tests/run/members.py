@@ -6,7 +6,7 @@ from typing import Final
 
 from dledger_client import AsyncAdmin, MemberStatus
 from dledger_proto.errors import DledgerError
-from jepsen_tests.backends.surface import Backend
+from jepsen_tests.backends.surface import Backend, each_group
 
 ANSWER_SECONDS: Final = 2.0
 
@@ -38,13 +38,23 @@ async def wait_until_well(
     seconds: float,
     revive: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Wait until the group is well, at most so many seconds.
+    """Wait until each broker group is well, at most so many seconds.
 
-    The group is well when one member leads and all have applied what any member had in its log at
+    A group is well when one member leads and all have applied what any member had in its log at
     the first look: writes may go on. `revive` starts members that end meanwhile: a member may find
     damage long after it was done.
     """
     until = asyncio.get_running_loop().time() + seconds
+    for part in each_group(backend):
+        await _wait_for(part, admin, until, revive)
+
+
+async def _wait_for(
+    backend: Backend,
+    admin: AsyncAdmin,
+    until: float,
+    revive: Callable[[], Awaitable[None]] | None,
+) -> None:
     target: int | None = None
     while asyncio.get_running_loop().time() < until:
         if revive is not None:

@@ -3,6 +3,7 @@
 All phases use this. The checkers judge what it saw.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from dledger_client import AsyncAdmin, EntryMark, MemberStatus
 from dledger_proto.errors import Code, DledgerError
+from jepsen_tests.backends.surface import Backend, each_group
 from jepsen_tests.run.members import are_well
 from jepsen_tests.run.patience import Patience, Revive
 from jepsen_tests.run.recorder import Process
@@ -24,14 +26,19 @@ class Observer:
         self._stage = stage
         self._admin = admin
         self._process = Process(stage.recorder)
-        self._looks = Looks()
+        self._looks: defaultdict[str, Looks] = defaultdict(Looks)
+        """By broker group."""
 
     async def look(self) -> list[MemberStatus]:
         """Note the status and the resources of each member; return the statuses.
 
-        Also notes members that applied nothing for long while others did.
+        Also notes members that applied nothing for long while others of their group did.
         """
-        backend, recorder = self._stage.backend, self._stage.recorder
+        parts = each_group(self._stage.backend)
+        return [status for part in parts for status in await self._look_at(part)]
+
+    async def _look_at(self, backend: Backend) -> list[MemberStatus]:
+        recorder = self._stage.recorder
         statuses: list[MemberStatus] = []
         seen: dict[str, Seen] = {}
         for node in backend.nodes:
@@ -52,23 +59,27 @@ class Observer:
                     return used
 
                 await self._process.do("resources", "", None, call, dict, node=node, reads=True)
-        for still in self._looks.add(seen):
+        for still in self._looks[backend.group].add(seen):
             recorder.stood_still(still)
         return statuses
 
     async def agreement(self, revive: Revive) -> None:
-        """Look until all members agree, or until patience ends. The last look counts.
+        """Look until all members of each group agree, or until patience ends. The last look counts.
 
         Where other clients write too, members need not stand still: each must have applied what any
         member had committed at the look before.
         """
-        patience, members = Patience(revive), len(self._stage.backend.nodes)
-        others_write = self._stage.backend.is_kept
-        before = await self.look() if others_write else []
+        for part in each_group(self._stage.backend):
+            await self._agreement_of(part, revive)
+
+    async def _agreement_of(self, backend: Backend, revive: Revive) -> None:
+        patience, members = Patience(revive), len(backend.nodes)
+        others_write = backend.is_kept
+        before = await self._look_at(backend) if others_write else []
 
         async def attempt() -> bool:
             nonlocal before
-            earlier, before = before, await self.look()
+            earlier, before = before, await self._look_at(backend)
             return caught_up(earlier, before, members) if others_write else agree(before, members)
 
         await patience.until(attempt)
@@ -76,11 +87,12 @@ class Observer:
     async def entries(self, revive: Revive) -> None:
         """Note the log of each member. A log that is too long is not asked for again."""
         patience = Patience(revive)
-        for node in self._stage.backend.nodes:
-            await patience.until(partial(self._entries_of, node))
+        for backend in each_group(self._stage.backend):
+            for node in backend.nodes:
+                await patience.until(partial(self._entries_of, backend, node))
 
-    async def _entries_of(self, node: str) -> bool:
-        backend, is_too_long = self._stage.backend, False
+    async def _entries_of(self, backend: Backend, node: str) -> bool:
+        is_too_long = False
 
         async def call() -> tuple[list[EntryMark], MemberStatus]:
             nonlocal is_too_long

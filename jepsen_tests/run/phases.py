@@ -18,7 +18,7 @@ from typing import Final
 from dledger_client import AsyncAdmin
 from dledger_proto import __version__
 from dledger_proto.errors import Code, DledgerError
-from jepsen_tests.backends.surface import Backend
+from jepsen_tests.backends.surface import Backend, each_group, places_of
 from jepsen_tests.errors import BadRequest, HarnessFailure, unknown_name
 from jepsen_tests.history.events import EXAMINE, INTERRUPTED, Header, Kind
 from jepsen_tests.history.history_file import HistoryWriter
@@ -120,9 +120,19 @@ def _header(plan: RunPlan, backend: Backend) -> Header:
             },
             "concurrency": plan.concurrency,
             "others_write": backend.is_kept,
+            "groups": {
+                part.group: [list(part.nodes), _places(plan, backend)[part.group]]
+                for part in backend.parts
+            },
             "left_out": list(plan.schedule.left_out),
         },
     )
+
+
+def _places(plan: RunPlan, backend: Backend) -> dict[str, list[str]]:
+    """Return the places that the workload sends to, by broker group."""
+    found = places_of(backend, plan.workload.topics)
+    return {group: [place_of(*queue) for queue in queues] for group, queues in found.items()}
 
 
 async def execute(plan: RunPlan, backend: Backend, watch: Watch, stop: StopRequest) -> Path:
@@ -155,12 +165,8 @@ async def _stop(backend: Backend, stop: StopRequest) -> None:
 async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
     await backend.start()
     random = Random(plan.seed + 1)
-    stage = Stage(backend, recorder, random, plan.concurrency, plan.folder)
-    places = [
-        place_of(topic, queue)
-        for topic, queues in plan.workload.topics.items()
-        for queue in range(queues)
-    ]
+    stage = Stage(backend, recorder, random, plan.concurrency, plan.folder, plan.workload.topics)
+    places = [place for mine in _places(plan, backend).values() for place in mine]
 
     def enter(phase: str) -> None:
         watch.phase = phase
@@ -217,9 +223,10 @@ async def _set_up(plan: RunPlan, stage: Stage, admin: AsyncAdmin) -> None:
     while True:
         try:
             for topic, queues in plan.workload.topics.items():
-                await admin.create_topic(
-                    topic, queues_per_group=queues, groups=[stage.backend.group]
-                )
+                groups = [part.group for part in each_group(stage.backend)]
+                route = await admin.create_topic(topic, queues_per_group=queues, groups=groups)
+                if list(route.parts) != [(group, queues) for group in groups]:
+                    raise HarnessFailure(f"{topic} has its queues elsewhere: {route.parts}")
             break
         except DledgerError as error:
             if asyncio.get_running_loop().time() > until:

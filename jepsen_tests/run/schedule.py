@@ -2,8 +2,9 @@
 
 First comes each fault alone, in a drawn order, with quiet times between. Then come mixed subsets,
 with a quiet period now and then. At the end come late faults, which are healed only when the run
-heals: the final phase meets a group that is still hurt. Two faults of one handle are never mixed, and
-some are mixed with none. The schedule is as long as the run. It names the faults that did not fit.
+heals: the final phase meets a group that is still hurt. Two faults of one handle are never mixed,
+and some are mixed with none. The schedule is as long as the run. It names the faults that did not
+fit.
 """
 
 import math

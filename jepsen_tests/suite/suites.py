@@ -57,6 +57,7 @@ SMOKE: Final = (
     SuiteEntry("lookups", ("clock", "kill-leader", "isolate-leader"), 30),
     SuiteEntry("times", ("clock", "pause", "transfer"), 25),
     SuiteEntry("one-way", ("kill-leader", "isolate-leader", "reset"), 30),
+    SuiteEntry("groups", ("kill-leader", "isolate", "kill-majority"), 30),
     SuiteEntry("fifo", ("split-vote", "clients-cut", "client-reset", "power-cut-but-one"), 45),
 )  # fmt: skip
 ROUNDS: Final = 3
@@ -74,6 +75,7 @@ NIGHTLY: Final = (
     SuiteEntry("lookups", _all_but(()), 180, shares=ROUNDS),
     SuiteEntry("times", ("clock", "kill-all", "pause-leaders", "flap", "transfer"), 90),
     SuiteEntry("one-way", _all_but(()), 180, shares=ROUNDS),
+    SuiteEntry("groups", _all_but(()), 180, shares=ROUNDS),
 )
 SUITES: Final[Mapping[str, tuple[SuiteEntry, ...]]] = {"smoke": SMOKE, "nightly": NIGHTLY}
 

@@ -2,6 +2,7 @@
 
 clients   the clients of one worker, which a crash throws away
 fifo      W2: strict order; each ordering key has one producer
+groups    W13: two broker groups with topics in both
 log       W1 and W8: a log of many queues, which all workers write and read
 metadata  W6: topics as registers: does one exist, how many read queues has it?
 offsets   W5: offsets of consumer groups as registers
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from jepsen_tests.workloads.fifo import FifoWorkload
+from jepsen_tests.workloads.groups import GroupsWorkload
 from jepsen_tests.workloads.log import LogWorkload, RetentionWorkload
 from jepsen_tests.workloads.metadata import MetadataWorkload
 from jepsen_tests.workloads.offsets import OffsetsWorkload
@@ -40,4 +42,5 @@ WORKLOADS: Final[Mapping[str, Callable[[], Workload]]] = {
     "lookups": LookupsWorkload,
     "times": TimesWorkload,
     "exports": ExportsWorkload,
+    "groups": GroupsWorkload,
 }

@@ -36,8 +36,7 @@ class MetadataWorkload(Workload):
         process = Process(stage.recorder)
         async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
             await _change_to(process, admin, READ_QUEUES_MAX)
-            for name in EXISTING_TOPICS:
-                await _delete(process, admin, name)
+            await delete_all(process, admin)
 
     async def work(self, stage: Stage, random: Random) -> None:
         process = Process(stage.recorder)
@@ -46,7 +45,7 @@ class MetadataWorkload(Workload):
                 if random.random() < 0.5:
                     await _change(process, admin, random)
                 else:
-                    await _exist(process, admin, random)
+                    await change_existence(process, admin, random)
                 await stage.pause(random, PAUSE_SECONDS)
 
 
@@ -68,9 +67,16 @@ async def _change_to(process: Process, admin: AsyncAdmin, value: int) -> None:
     )  # fmt: skip
 
 
-async def _exist(process: Process, admin: AsyncAdmin, random: Random) -> None:
+async def change_existence(process: Process, admin: AsyncAdmin, random: Random) -> None:
+    """Create or delete a topic, or look whether it exists."""
     name = random.choice(EXISTING_TOPICS)
     await random.choice((_look, _create, _delete))(process, admin, name)
+
+
+async def delete_all(process: Process, admin: AsyncAdmin) -> None:
+    """Delete every topic whose existence is a register."""
+    for name in EXISTING_TOPICS:
+        await _delete(process, admin, name)
 
 
 async def _look(process: Process, admin: AsyncAdmin, name: str) -> None:

@@ -61,6 +61,7 @@ class Wire:
     def __init__(self, address: str, group: str) -> None:
         self._channel = open_channel(address, options=_OPTIONS)
         self._stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
+        self._admin: broker_pb2_grpc.AdminAsyncStub = broker_pb2_grpc.AdminStub(self._channel)
         self._metadata = (("dledger-group", group),)
 
     async def close(self) -> None:
@@ -75,6 +76,20 @@ class Wire:
                 request, timeout=timeout, metadata=self._metadata
             )
         return reply.epoch
+
+    async def topics(self, timeout: float) -> dict[str, str]:
+        """Return the ids of all topics by name, as this member's group has them."""
+        found: dict[str, str] = {}
+        request = pb.ListTopicsRequest()
+        while True:
+            with _told_by_members(write=False):
+                reply = await self._admin.ListTopics(
+                    request, timeout=timeout, metadata=self._metadata
+                )
+            found |= {topic.name: topic.id.hex() for topic in reply.topics if not topic.deleted}
+            if not reply.cursor:
+                return found
+            request.cursor = reply.cursor
 
     async def committed(self, group: str, topic: str, queue: int, timeout: float) -> int | None:
         """Return a consumer group's offset as this member confirms it; None: it has none."""

@@ -5,16 +5,16 @@ same for all workloads: `run/phases.py`.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Final
 
-from jepsen_tests.backends.surface import Backend, Setting
+from jepsen_tests.backends.surface import Backend, Setting, places_of
 from jepsen_tests.run.patience import Revive
 from jepsen_tests.run.recorder import Recorder
-from jepsen_tests.workloads.clients import Worker
+from jepsen_tests.workloads.clients import Worker, place_of
 
 LeastOk = Mapping[str, tuple[int, float]]
 """By function: how many must succeed, and which share of all that ended."""
@@ -33,6 +33,8 @@ class Stage:
     concurrency: int
     folder: Path
     """Of the run, for files of the clients."""
+    topics: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Those of the workload, with their numbers of queues in each broker group."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when workers should end after their present operation."""
 
@@ -40,6 +42,16 @@ class Stage:
     def addresses(self) -> list[str]:
         """Return where clients reach each member."""
         return [self.backend.address(node) for node in self.backend.nodes]
+
+    def by_group(self, places: Iterable[str]) -> Iterator[tuple[Backend, list[str]]]:
+        """Yield each broker group with those of these places that it has."""
+        if not self.backend.parts:
+            yield self.backend, list(places)
+            return
+        known, wanted = places_of(self.backend, self.topics), set(places)
+        for part in self.backend.parts:
+            mine = (place_of(*queue) for queue in known[part.group])
+            yield part, [place for place in mine if place in wanted]
 
     def worker(self, random: Random, *, name: str = "") -> Worker:
         """Return a new worker; `name` is as for `Worker`."""
@@ -57,7 +69,8 @@ class Workload:
     what: ClassVar[str]
     """One line for `list`."""
     topics: ClassVar[Mapping[str, int]]
-    """The topics that it sends to, with their numbers of queues."""
+    """The topics that it sends to, with their numbers of queues in each broker group."""
+    broker_groups: ClassVar[int] = 1
     settings: ClassVar[Mapping[str, Setting]] = {}
     """Members' configuration that it wants."""
     least_ok: ClassVar[LeastOk]

@@ -6,4 +6,5 @@ deaths        for C18: which members ended without a fault that explains their e
 majority      for C17: when several faults together left no majority
 outcomes      C19, C20: known errors, enough successes, resources that are given back
 replicas      C15, C16: equal members, and the rules of Raft
+topics        C26: in the end all broker groups have the same topics
 """

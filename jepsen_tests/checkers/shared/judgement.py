@@ -5,8 +5,8 @@ history to one Judgement. A checker that raises is a failure of the harness, nev
 """
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from jepsen_tests.checkers.shared.view import View
@@ -95,6 +95,8 @@ class Checker:
     check: Check
     asked_by: tuple[str, ...] = (ALWAYS,)
     """A run that does one of these functions should have something to look at."""
+    of_all_groups: bool = False
+    """It looks at all broker groups of a history at once."""
 
 
 def merged(judgements: Sequence[Judgement]) -> Valid:
@@ -108,3 +110,22 @@ def merged(judgements: Sequence[Judgement]) -> Valid:
         if worst in verdicts:
             return worst
     return Valid.YES
+
+
+def together(found: Mapping[str, Judgement]) -> Judgement:
+    """Return what one checker says of all broker groups; a single one has no name."""
+    if len(found) == 1:
+        return next(iter(found.values()))
+    parts = list(found.values())
+    whole = Judgement(parts[0].checker, merged(parts))
+    for group, part in found.items():
+        whole.count += part.count
+        whole.findings += [replace(each, text=f"{group}: {each.text}") for each in part.findings]
+        whole.facts |= {f"{group}: {name}": fact for name, fact in part.facts.items()}
+    del whole.findings[FINDINGS_MAX:]
+    if all(part.valid is Valid.UNKNOWN for part in parts):
+        whole.valid = Valid.UNKNOWN
+    whole.is_asked = any(part.is_asked for part in parts)
+    whole.why = "; ".join(f"{group}: {part.why}" for group, part in found.items() if part.why)
+    whole.facts["looked_at"] = sum(int(part.facts["looked_at"]) for part in parts)
+    return whole

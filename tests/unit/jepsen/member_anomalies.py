@@ -344,3 +344,15 @@ def files_stay_open() -> Story:
     figures = {"rss": 1000, "files": 10, "threads": 10}
     story = Story().on("n1", "resources", figures).phase("final")
     return story.on("n1", "resources", figures | {"files": 61})
+
+
+@shows("other-topics")
+def a_group_has_another_topic_of_that_name() -> Story:
+    story = Story().on("n1", "topics", {"t": "01"}).on("n2", "topics", {"t": "02"})
+    return story.on("n3", "topics", {"t": "01"}).phase("final")
+
+
+@shows("other-topics")
+def a_group_lacks_a_topic_in_the_end() -> Story:
+    story = Story().on("n1", "topics", {"t": "01"}).on("n2", "topics", {"t": "01"})
+    return story.on("n2", "topics", {}).phase("final")

@@ -200,3 +200,9 @@ def fail_with_something_new(b: Broken) -> bool:
 def keep_files_open(b: Broken) -> bool:
     b.member("resources")["files"] += 1000
     return True
+
+
+@names("other-topics")
+def forget_a_topic(b: Broken) -> bool:
+    b.member("topics").clear()
+    return True

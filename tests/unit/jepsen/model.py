@@ -357,6 +357,7 @@ class World:
                 member.commit = member.applied = member.last
                 self.story.on(node, "status", self._status(node))
         for node in NODES:
+            self.story.on(node, "topics", {"t": "01", "u": "02"})
             self.story.on(node, "entries", self._entries(node))
             self._resources(node)
         for place, log in self.logs.items():

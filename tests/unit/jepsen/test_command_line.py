@@ -1,6 +1,7 @@
 """Bad requests of the command line: exit 3, the nearest name, nothing started."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,11 @@ from typer.testing import CliRunner
 from jepsen_tests import cli
 from jepsen_tests.backends.own import read_commands
 from jepsen_tests.backends.process import ProcessBackend
-from jepsen_tests.backends.surface import WantedCluster
+from jepsen_tests.backends.surface import WantedCluster, places_of
 from jepsen_tests.backends.troubles import cgroup, loop_disk
 from jepsen_tests.cli import app
 from jepsen_tests.errors import BadRequest
-from jepsen_tests.exit_codes import EXIT_VALID, MEANINGS
+from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_VALID, MEANINGS
 from jepsen_tests.history.events import Header, Kind
 from jepsen_tests.history.history_file import HistoryWriter
 from jepsen_tests.nemeses.fault import CANNOT
@@ -216,6 +217,31 @@ def test_a_machine_without_root_does_every_run_of_the_smoke_suite(
     assert set(backend.missing) == {"disks", "cgroups"}
     for entry in SMOKE:
         cli.check_possible(entry.faults, backend)
+
+
+def test_members_of_two_broker_groups_know_their_own_group_and_who_decides(tmp_path: Path) -> None:
+    backend = ProcessBackend(WantedCluster(tmp_path, broker_groups=2))
+    assert backend.nodes == ("n1", "n2", "n3", "n4", "n5", "n6")
+    assert [(part.group, part.nodes) for part in backend.parts] == [
+        ("group-1", ("n1", "n2", "n3")), ("group-2", ("n4", "n5", "n6")),
+    ]  # fmt: skip
+    assert all(part.processes is backend.processes for part in backend.parts)
+    assert places_of(backend, {"t": 2}) == {
+        "group-1": [("t", 0), ("t", 1)], "group-2": [("t", 2), ("t", 3)],
+    }  # fmt: skip
+    config = tomllib.loads(backend._config("n5"))
+    assert config["control_group"] == "group-1"
+    assert config["group"]["name"] == "group-2"
+    assert list(config["group"]["members"]) == ["n4", "n5", "n6"]
+    assert backend.folders is not None
+    assert backend.folders.folder("n5").name == "group-2"
+
+
+def test_a_workload_of_two_groups_is_refused_where_there_is_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["run", "--workload", "groups", "--backend", "compose"]) == EXIT_FAILED
+    assert "needs 2 broker groups: only backend process" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["run", "suite", "mutants", "check", "results"])

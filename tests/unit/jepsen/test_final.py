@@ -50,6 +50,7 @@ class Cluster:
     name = "none"
     group = "g"
     nodes = NODES
+    parts = ()
     bootstrap = ""
 
     def __init__(self, failures: dict[str, int]) -> None:

@@ -38,6 +38,7 @@ class Group:
     """Three members with files, some of which are damaged; their own admin."""
 
     name, group, nodes = "none", "g", ("n1", "n2", "n3")
+    parts = ()
     missing: ClassVar[dict[str, str]] = {}
 
     def __init__(self, folder: Path) -> None:

@@ -31,6 +31,7 @@ class Members:
 
     name = "none"
     nodes = ("n1", "n2")
+    parts = ()
     missing: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ WAITS = "import signal; signal.pause()"
 
 def members_of(folder: Path) -> LocalMembers:
     """Return members that do not run, of which n1 has a folder whose identity is damaged."""
-    members = LocalMembers(folder, ["n1"], "", lambda _: [])
+    members = LocalMembers(folder, {"n1": GROUP}, "", lambda _: [])
     damage(members)
     return members
 
@@ -58,7 +58,7 @@ def spawn(members: LocalMembers, monkeypatch: pytest.MonkeyPatch, code: str) -> 
 def test_who_ends_by_itself_died_each_life_once_also_when_it_was_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    members = LocalMembers(tmp_path, ["n1", "n2"], "", lambda _: [])
+    members = LocalMembers(tmp_path, {"n1": GROUP, "n2": GROUP}, "", lambda _: [])
     assert members.died() == {}
     for code in (74, 65):
         spawn(members, monkeypatch, f"raise SystemExit({code})")
@@ -73,7 +73,7 @@ def test_who_ends_by_itself_died_each_life_once_also_when_it_was_started_again(
 def test_whom_we_end_did_not_die_unless_it_was_quicker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[..., Awaitable[None]]
 ) -> None:
-    members = LocalMembers(tmp_path, ["n1"], "", lambda _: [])
+    members = LocalMembers(tmp_path, {"n1": GROUP}, "", lambda _: [])
 
     async def ended() -> None:
         await end(members, "n1")
@@ -90,7 +90,7 @@ def test_whom_we_end_did_not_die_unless_it_was_quicker(
 def test_one_that_ends_as_it_is_killed_died(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    members = LocalMembers(tmp_path, ["n1"], "", lambda _: [])
+    members = LocalMembers(tmp_path, {"n1": GROUP}, "", lambda _: [])
     go = tmp_path / "go"
     os.mkfifo(go)
     spawn(members, monkeypatch, f"open({str(go)!r}).read(); raise SystemExit(74)")
