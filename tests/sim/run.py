@@ -99,6 +99,7 @@ class Result:
     report: Report | None
     cpu_seconds: float
     part: Ran
+    replay: Replay = WHOLE
     broken: str = ""
     """The name of the property that is violated, or of the exception that was raised."""
     page: str = ""
@@ -128,7 +129,7 @@ def run_seed(
     if story or (failure and lines):
         page = page_of(world, broken=broken, failure=failure, command=replay.command(seed))
     said = f"{plan.describe()}; faults {', '.join(world.nemesis.kinds)}"
-    return Result(seed, said, failure, last, report, spent, ran(world), broken, page)
+    return Result(seed, said, failure, last, report, spent, ran(world), replay, broken, page)
 
 
 def put_back(bug: str) -> contextlib.AbstractContextManager[None]:
@@ -152,8 +153,12 @@ def show_failure(console: Console, result: Result) -> None:
     page.write_text(result.page)
     page.with_suffix(".trace.txt").write_text("\n".join([*result.lines, ""]))
     console.print(f"story: {page}", highlight=False)
-    console.print(f"replay: make sim SEED={result.seed} STORY=1", highlight=False)
-    console.print(f"shrink: make sim-shrink SEED={result.seed}", highlight=False)
+    replay, shrinking = (
+        result.replay.command(result.seed),
+        result.replay.command(result.seed, "shrink"),
+    )
+    console.print(f"replay: .venv/bin/{replay} --story", highlight=False)
+    console.print(f"shrink: .venv/bin/{shrinking}", highlight=False)
 
 
 def run_many(seeds: Sequence[int], jobs: int, console: Console) -> list[Result]:
