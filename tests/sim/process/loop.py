@@ -14,7 +14,7 @@ import contextvars
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from random import Random
-from typing import Any, Final, TypeVar, TypeVarTuple, cast
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, cast
 
 from tests.sim.world.clock import Scheduler, Timer
 
@@ -28,6 +28,18 @@ JOB_MIN: Final = 20e-6
 JOB_MAX: Final = 2e-3
 """When a pool's thread runs a job that it was given."""
 TASKS_PRUNED_FROM: Final = 256
+
+
+class PausableNetwork(Protocol):
+    """What a network wants to know of a process."""
+
+    def process_paused(self, host: str) -> None:
+        """Learn that the process on a host stands still."""
+        ...
+
+    def process_resumed(self, host: str) -> None:
+        """Learn that it runs again."""
+        ...
 
 
 class SimTimerHandle(asyncio.TimerHandle):
@@ -73,6 +85,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._tasks: list[asyncio.Task[Any]] = []
         self._prune_at = TASKS_PRUNED_FROM
         self.signals: dict[int, Callable[[], None]] = {}
+        self.network: PausableNetwork | None = None
+        """The world's network, for a process that uses one."""
 
     # Time.
 
@@ -140,10 +154,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def pause(self) -> None:
         """Stop the process (SIGSTOP): timers come due, nothing runs."""
         self.is_paused = True
+        if self.network is not None:
+            self.network.process_paused(self.host)
 
     def resume(self) -> None:
         """Continue: what came due meanwhile runs now."""
         self.is_paused = False
+        if self.network is not None:
+            self.network.process_resumed(self.host)
         jobs, self._held_jobs = self._held_jobs, []
         for job in jobs:
             self.scheduler.after(self.random.uniform(JOB_MIN, JOB_MAX), job)
