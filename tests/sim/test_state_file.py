@@ -134,6 +134,26 @@ def test_pages_that_a_disk_lost_are_found_damaged_or_are_a_whole_commit() -> Non
     machine.ram.close()
 
 
+def test_a_row_that_rots_is_noticed_when_it_is_read() -> None:
+    """By the process that has the store open, and by the next one."""
+    noticed = 0
+    for seed in range(20):
+        machine = Machine(Random(seed))
+        machine.save()
+        assert machine.disk.rot(machine.random)
+        for key, value in machine.saved.items():
+            try:
+                assert machine.store.get(key) == value
+            except DamagedStore:
+                noticed += 1
+        machine.system.kill()
+        machine.disk.kill()
+        with pytest.raises(DamagedStore):
+            machine.start()
+        machine.ram.close()
+    assert noticed > 10, "the others are the store's own rows"
+
+
 @pytest.mark.parametrize("row", [None, 0, 1])
 def test_a_creation_that_was_cut_off_is_a_new_store(row: int | None) -> None:
     """Nothing is synced before the first commit."""

@@ -26,7 +26,7 @@ from dledger.store.lmdb_check import Checked, is_new, read_verdict, verdict_of
 from dledger.store.lmdb_mark import MARK_FILE, read_mark
 from dledger.store.lmdb_rows import DATA_FILE
 from dledger.store.lmdb_store import LmdbBase, LmdbStore
-from dledger.store.sealed import TOTALS_KEY, Totals, parse_totals
+from dledger.store.sealed import SEAL_SIZE, TOTALS_KEY, Totals, parse_totals
 from dledger.store.store import Flush, StateStore, StoreFailed, Value
 from tests.sim.disk.disk import PowerCut, SimFileSystem
 from tests.sim.disk.ram import RamFolder
@@ -36,6 +36,8 @@ MAP_SIZE: Final = 1 << 28
 """Address space only."""
 COMMITS_KEPT: Final = 8
 """A disk that lied falls back by no more."""
+ROWS_TRIED: Final = 10
+"""Rows with a value that is too large for a page do not stand beside their keys."""
 _LOCK_FILE: Final = "lock.mdb"
 
 Rows = dict[bytes, bytes]
@@ -78,6 +80,8 @@ class StateDisk:
         self._rows_left: int | None = None
         self._older: deque[bytes] = deque(maxlen=COMMITS_KEPT)
         """The file before each of the last commits."""
+        self._older_than_mark = b""
+        """The file a commit before the last process opened it and set its mark."""
         self._expected: list[Rows] | None = None
         """What the next process may find, where this disk was changed under its feet."""
         ram.before_closing(self.kill)
@@ -93,6 +97,8 @@ class StateDisk:
             self._rows_left = None
             raise
         self._running, self._rows_left = base, None
+        if self._older:
+            self._older_than_mark = self._older[-1]
         self.finished()
         expected, self._expected = self._expected, None
         if expected is not None and base.rows() not in expected:
@@ -147,8 +153,34 @@ class StateDisk:
         known = read_mark(self.folder) or Totals()
         found = [self._rows_of(image) for image in (*self._older, now)]
         self._expected = [rows for rows in found if _totals_of(rows).commit >= known.commit]
-        self._replace(back_in_time(random.choice(self._older), now, random))
+        old = random.choice(
+            (self._older_than_mark or now, self._older[-1], random.choice(self._older))
+        )
+        self._replace(back_in_time(old, now, random))
         return True
+
+    def rot(self, random: Random) -> bool:
+        """Flip a bit in the value of a saved row, also under the process that has it open.
+
+        Nothing notices before the row is read. False where no row is saved.
+        """
+        content = self._content()
+        rows = self._rows_of(content) if self._is_made else {}
+        for key in random.sample(sorted(rows), min(len(rows), ROWS_TRIED)):
+            whole = key + rows[key]
+            if whole in content and len(rows[key]) > SEAL_SIZE:
+                rotten = bytearray(whole)
+                at = random.randrange(len(key), len(whole) - SEAL_SIZE)
+                rotten[at] ^= 1 << random.randrange(8)
+                with open(self._data, "r+b") as file:  # in place, for it may be mapped
+                    file.write(content.replace(whole, rotten))
+                return True
+        return False
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether nothing was ever saved here: the next process makes the file."""
+        return not self._is_made
 
     def copy(self) -> StateCopy:
         """Return what the disk holds: all that LMDB has committed."""
@@ -168,6 +200,7 @@ class StateDisk:
         self.is_full = self.is_failing = self._is_made = False
         self._before = self._expected = None
         self._older.clear()
+        self._older_than_mark = b""
         for name in os.listdir(self.folder):
             os.unlink(os.path.join(self.folder, name))
 

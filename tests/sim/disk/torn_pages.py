@@ -46,11 +46,24 @@ def back_in_time(old: bytes, now: bytes, random: Random) -> bytes:
         return old
     if how == 1:  # the meta pages fell back
         return old[:METAS_END] + now[METAS_END:]
-    if how == 2:  # data pages fell back
-        return now[:METAS_END] + _mixed(old, now, random, META_COUNT, random.random())[METAS_END:]
+    if how == 2:  # one data page fell back
+        return _with_one_of(old, now, random)
     if how == 3:
         return _mixed(old, now, random, 0, random.random())
     return now[: PAGE_SIZE * random.randrange(META_COUNT, len(now) // PAGE_SIZE + 1)]
+
+
+def _with_one_of(old: bytes, now: bytes, random: Random) -> bytes:
+    """Return `now` with one of the data pages that differ as it is in `old`."""
+    differ = [
+        number
+        for number, page in enumerate(_pages(old))
+        if number >= META_COUNT and page != now[number * PAGE_SIZE : (number + 1) * PAGE_SIZE]
+    ]
+    if not differ:
+        return old
+    at = PAGE_SIZE * random.choice(differ)
+    return now[:at] + old[at : at + PAGE_SIZE] + now[at + PAGE_SIZE :]
 
 
 def _mixed(old: bytes, now: bytes, random: Random, since: int, chance: float) -> bytes:

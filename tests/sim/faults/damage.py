@@ -1,4 +1,4 @@
-"""Damage to a stopped member's disk, as the nemesis does it: what was synced changes, or fails.
+"""Damage to a member's disk, as the nemesis does it: what was synced changes, or fails.
 
 Owns: where damage may lie. An entry is damaged only below the newest synced position that a later
 entry records: the last round before a power cut cannot be told from a torn one by anybody.
@@ -86,8 +86,10 @@ def _damage_hard_state(member: "SimMember", random: Random) -> str:
 
 def _damage_state(member: "SimMember", random: Random) -> str:
     """Put back older pages of the saved state's file; "" if there are none."""
-    member.damaged = STATE if member.state.lose_synced(random) else ""
-    return member.damaged
+    if member.damaged or not member.state.lose_synced(random):
+        return ""
+    member.damaged = STATE
+    return STATE
 
 
 def damage_log(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
@@ -103,6 +105,16 @@ def damage_hard_state(nemesis: "Nemesis", world: "World", random: Random) -> str
 def damage_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
     """Lose pages of the state that were synced: it must be found damaged, or be a whole commit."""
     return _damage(nemesis, world, random, _damage_state)
+
+
+def rot_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+    """Flip a bit in a row of the state, also under the process that reads it."""
+    member = random.choice(list(world.members.values()))
+    if member.damaged or not world.may_lose_disk(member.name) or not member.state.rot(random):
+        return None
+    member.damaged = STATE
+    world.lost.add(member.name)
+    return member.name
 
 
 def bad_sector(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
@@ -131,5 +143,6 @@ FAULTS: Final = (
           Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS),
     Fault("damage-state", damage_state,
           Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
+    Fault("rot-state", rot_state, Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
     Fault("bad-sector", bad_sector, Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
 )  # fmt: skip

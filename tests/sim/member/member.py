@@ -38,8 +38,9 @@ DISK_POLL = 5.0
 DISK_POLL_LOW = 1.0
 DUTY_SECONDS = 1.0
 RECOVERY_CRASH_SHARE = 0.08
-"""This share of all starts loses power at a drawn writing call of its recovery, and the same share
-of the others while it makes its state's file."""
+"""This share of all starts loses power at a drawn writing call of its recovery."""
+CREATION_CRASH_SHARE = 0.3
+"""So many of the other starts that make the state's file lose power meanwhile."""
 APPLY_SLICES_MAX = 10_000
 """More slices than this for one input is an apply loop that does not end (I17)."""
 
@@ -126,7 +127,7 @@ class SimMember:
         may_lose = self.world.plan.flush is FlushMode.SYNC
         if self.random.random() < RECOVERY_CRASH_SHARE and may_lose:
             self.disk.stop_after(self.random.randrange(8))
-        elif self.random.random() < RECOVERY_CRASH_SHARE and may_lose:
+        elif self.state.is_new and self.random.random() < CREATION_CRASH_SHARE and may_lose:
             self.state.cut_at_row(self.random.randrange(3))
         try:
             process = Process(self, self.boot)
