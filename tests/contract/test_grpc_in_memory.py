@@ -93,6 +93,18 @@ def test_streams_both_ways(run: Run) -> None:
     run(case)
 
 
+def test_nothing_to_say(run: Run) -> None:
+    """A half-close may come before the connection stands."""
+
+    async def case() -> None:
+        async with Service(echo=raw.StreamMethod(echo_all)) as service:
+            call = service.stream("echo")
+            await call.done_writing()
+            assert await call.read() is EOF
+
+    run(case)
+
+
 def test_iteration(run: Run) -> None:
     """A call may be iterated over, and takes its requests from an iterator."""
 

@@ -53,7 +53,8 @@ class CoreCall:
         self._trailers: Any = None
         """The status, which came while messages are unread."""
         self._response: bytes | None = None
-        self._is_unary = False
+        self._is_half_closed = False
+        """The client writes nothing, and said so before there was a connection."""
         self._is_locally_cancelled = False
         self._done_callbacks: list[Callable[[], object]] = []
         self._waiters: dict[str, list[asyncio.Future[None]]] = {
@@ -109,7 +110,6 @@ class CoreCall:
             self._status = status
 
     async def unary_unary(self, request: bytes, metadata: Pairs, context: object) -> bytes | None:
-        self._is_unary = True
         self._start(metadata, request)
         await self.status()
         return self._response
@@ -149,6 +149,8 @@ class CoreCall:
     async def send_receive_close(self) -> None:
         if self._end is not None:
             self._end.send(HALF_CLOSE)
+        else:
+            self._is_half_closed = True
 
     # The start.
 
@@ -176,6 +178,8 @@ class CoreCall:
             self._sent_too_large(len(request))
             return
         end.send(HEADERS, (self.method, metadata, self.time_remaining(), request))
+        if self._is_half_closed:
+            end.send(HALF_CLOSE)
         self._wake("start")
 
     def _sent_too_large(self, size: int) -> None:

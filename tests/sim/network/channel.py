@@ -88,7 +88,7 @@ class CoreChannel:
 
     async def watch_connectivity_state(self, seen: int, deadline: None) -> bool:
         self._check_open()
-        while self._state.value[0] == seen:
+        if self._state.value[0] == seen:
             future: asyncio.Future[None] = self.loop.create_future()
             self._watchers.append(future)
             await future
@@ -142,7 +142,7 @@ class CoreChannel:
                 socket.shut()
             return
         if socket is None or not socket.is_open:
-            self._failed(reason)
+            self._failed(reason or "Socket closed")
             return
         self._socket = socket
         self._backoff = 0.0

@@ -136,11 +136,11 @@ class Network:
         """Something came for an end that is closed: its kernel resets the connection."""
         if socket.is_answered or not socket.peer.is_open or not self.host(socket.host).is_up:
             return
-        if socket.peer.is_severed:
+        if not socket.peer.is_severed:
+            self._close_peer(socket)
+        elif socket.out.is_open:
             socket.is_answered = True
             self._tell_reset(socket.peer, socket.out.draw_delay())
-        else:
-            self._close_peer(socket)
 
     # Connections.
 

@@ -19,6 +19,8 @@ LATE_MAX: Final = 0.3
 SENT_AGAIN_MAX: Final = 0.4
 """After a cut TCP sends again within so many seconds."""
 
+MOMENT: Final = 1e-6
+
 
 class Path:
     """One direction. Shares are of frames of Raft links; times in seconds."""
@@ -102,10 +104,10 @@ class Path:
         if not socket.is_open or socket.is_severed:
             if not socket.is_severed and not self.cut:
                 self._network.answer_stranger(socket)
-        elif self.cut:
-            self._lose(to, kind, payload, size)
         elif to.blocked_until > self._scheduler.now:
             self._scheduler.at(to.blocked_until, self._arrive, to, kind, payload, size)
+        elif self.cut:
+            self._lose(to, kind, payload, size)
         else:
             socket.loop.call_soon(to.take, kind, payload, size)
 
@@ -122,11 +124,18 @@ class Path:
         """End a cut: TCP sends again what was lost."""
         self.cut = False
         lost, self._lost = self._lost, []
-        again = self._scheduler.now + self._random.uniform(0.0, SENT_AGAIN_MAX) + self.delay_max
+        now = self._scheduler.now
+        again = now + self._random.uniform(0.0, SENT_AGAIN_MAX) + self.delay_max
         for to, kind, payload, size in lost:
-            to.blocked_until = to.last_arrival = max(again, to.last_arrival)
-            to.socket.last_arrival = max(to.last_arrival, to.socket.last_arrival)
-            self._scheduler.at(to.last_arrival, self._arrive, to, kind, payload, size)
+            if to.blocked_until <= now:
+                # After all that is under way, which waits; before all that is sent from now on.
+                to.blocked_until = max(again, to.last_arrival + MOMENT)
+                to.last_arrival = to.blocked_until + MOMENT
+                socket = to.socket
+                socket.last_arrival = max(to.last_arrival, socket.last_arrival)
+                if to is not socket.control:
+                    socket.control.blocked_until = socket.last_arrival
+            self._scheduler.at(to.blocked_until, self._arrive, to, kind, payload, size)
 
     def release(self) -> None:
         """End a hold: send what was kept back, in order."""
