@@ -183,4 +183,7 @@ TRIALS: Final = (
         60,
         "the head goes by whole segments, and a late member is back before one is full",
     ),
+    Trial("trim-passes-holds", "holds", "clock", ("hold-passed", "held-unreadable")),
+    Trial("hold-never-ends", "holds", "kill-leader", ("held-by-nobody",), 40),
+    Trial("by-time-after-not-at", "times", "clock", ("passed-over", "time-back")),
 )

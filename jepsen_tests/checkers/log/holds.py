@@ -1,5 +1,6 @@
 """C24: no trim passes a hold that lasts, and what is held can be read."""
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,8 @@ REPEAT_MS: Final = 10_000
 """Twice the budget of a call: no copy of it takes effect later."""
 GONE: Final = ("OFFSET_OUT_OF_RANGE", "HEAD_TRIMMED", "NOT_FOUND")
 """How a read of a record that was trimmed fails."""
+_HOLDER: Final = re.compile(r"(\S+) holds the queue\b")
+"""Whom a refused trim names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ def holds(view: View) -> Judgement:
     before a send that was stored before the end of the hold. It also lasts for ten minutes, or its
     own time when that is less, but for the minute by which clocks may jump at once. An owner's next
     hold or release takes its place. A record that was known to stand at or above the offset is
-    found as long as the hold lasts. A trim is refused as held only if some hold may last.
+    found as long as the hold lasts. A trim is refused as held only if a hold of the owner that
+    it names may last.
     """
     judgement = Judgement("C24")
     stamped = _stamped(view)
@@ -142,7 +146,7 @@ def _unreadable(view: View, judgement: Judgement, op: Op, held: list[Held]) -> N
 
 
 def _refused(view: View, judgement: Judgement, stamped: list[tuple[int, Op]]) -> None:
-    """Name trims that were refused as held when no hold can have lasted any more.
+    """Name trims that were refused as held when no hold of that owner can have lasted any more.
 
     Where no client placed a hold, holds are placed by others (exports), who do not show them.
     """
@@ -157,14 +161,16 @@ def _refused(view: View, judgement: Judgement, stamped: list[tuple[int, Op]]) ->
         if not trim.err.startswith("HELD"):
             continue
         now_ms = max((ms for ms, op in stamped if op.done < trim.i), default=0)
+        named = _HOLDER.search(trim.err)
         if not any(
             _may_last(op, trim, now_ms, released[op.k, owner_of(op)])
             for op in holding.get(trim.k, ())
+            if named is None or owner_of(op) == named[1]
         ):
             judgement.add(
                 "held-by-nobody",
-                f"{trim.k}: a trim to {trim.asked} was refused ({trim.err}), though no hold can "
-                "have lasted",
+                f"{trim.k}: a trim to {trim.asked} was refused ({trim.err}), though no such hold "
+                "can have lasted",
                 (trim.i, trim.done),
             )
 

@@ -18,12 +18,16 @@ from jepsen_tests.workloads.stored.finding import look_at, show_stamps
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-holds"
-QUEUES: Final = 3
+QUEUES: Final = 6
 PLACES: Final = tuple(place_of(TOPIC, queue) for queue in range(QUEUES))
 CLOCK: Final = place_of("chaos-hold-clock", 0)
 """Nobody trims it."""
 TICK_SECONDS: Final = 0.1
-TTLS_MS: Final = (1_000, 3_000, 8_000, 600_000)
+TTLS_MS: Final = (1_000, 2_000, 4_000, 8_000)
+LONG_MS: Final = 600_000
+"""Such a hold is released in any case: else it would keep its queue for the rest of the run."""
+LONG: Final = 0.15
+"""Share of holds that are long."""
 HOLDERS: Final = 4
 TRIMMERS: Final = 2
 TRIM_PAUSE_SECONDS: Final = 0.3
@@ -94,7 +98,8 @@ class HoldsWorkload(Workload):
         process, number, random = worker.process, worker.process.number, worker.random
         offset, end = random.randint(*bounds), bounds[1]
         while not stage.over.is_set() and process.number == number:
-            if not await _hold(worker, admin, place, owner, offset, random.choice(TTLS_MS)):
+            ttl_ms = LONG_MS if random.random() < LONG else random.choice(TTLS_MS)
+            if not await _hold(worker, admin, place, owner, offset, ttl_ms):
                 return
             for _ in range(random.randint(0, LOOKS_MAX)):
                 if offset < end:
@@ -105,7 +110,7 @@ class HoldsWorkload(Workload):
                 await process.do("release", place, owner, release, lambda _: None)
                 return
             offset = random.randint(offset, end)
-            if random.random() < 0.3:
+            if ttl_ms != LONG_MS and random.random() < 0.3:
                 return  # the hold ends by itself
 
     async def _trim(self, stage: Stage, random: Random) -> None:

@@ -15,6 +15,7 @@ from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 TOPIC: Final = "chaos-lookups"
 QUEUES: Final = 3
+PLACES: Final = tuple(place_of(TOPIC, queue) for queue in range(QUEUES))
 BATCH_MAX: Final = 4
 BODY_SIZES: Final = (32, 200, 2_000)
 ACTIONS: Final = {"send": 30, "offset": 14, "key": 14, "id": 14, "poll": 10, "crash": 1}
@@ -49,14 +50,13 @@ class LookupsWorkload(Workload):
         """Of any outcome, with a key."""
 
     async def work(self, stage: Stage, random: Random) -> None:
-        places = [place_of(TOPIC, queue) for queue in range(QUEUES)]
         async with (
             aclosing(stage.worker(random)) as worker,
             AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
         ):
-            await worker.assign(dict.fromkeys(places, 0))
+            await worker.assign(dict.fromkeys(PLACES, 0))
             while not stage.over.is_set():
-                await self._act(worker, admin, random.choice(places))
+                await self._act(worker, admin, random.choice(PLACES))
                 await stage.pause(random)
 
     async def _act(self, worker: Worker, admin: AsyncAdmin, place: str) -> None:
@@ -77,9 +77,7 @@ class LookupsWorkload(Workload):
                 await look_up(process, "lookup-id", TOPIC, known.value, lookup)
             case "crash":
                 await worker.crash()
-                await worker.assign(
-                    {place_of(TOPIC, queue): random.randint(0, 1) for queue in range(QUEUES)}
-                )
+                await worker.assign(dict.fromkeys(PLACES, 0))
             case _:
                 await worker.poll()
 

@@ -160,6 +160,17 @@ def a_trim_is_refused_long_after_the_hold_ended() -> Story:
     return story.final("1-1 1-2 1-3").final("6-1 6-2", 0, "t/1")
 
 
+@shows("held-by-nobody")
+def a_trim_is_refused_for_one_whose_hold_ended_long_ago() -> Story:
+    # Another hold lasts; the refusal does not name it.
+    story = hold(held(), 1, 2_500).op(6, "stamps", "t/1", None, [[0, 1, 1_000]])
+    story.op(4, "hold", "t/0", {"owner": "p", "offset": 1, "ttl_ms": 600_000}, 600_000)
+    story.send(6, "6-2", 1, "t/1").invoke(7, "trim", "t/0", 2)
+    story.end(7, kind=Kind.FAIL, err="HELD: o holds the queue from offset 1 on, until then")
+    story.op(6, "stamps", "t/1", None, [[1, 1, 99_000]])
+    return story.final("1-1 1-2 1-3").final("6-1 6-2", 0, "t/1")
+
+
 # Exports: C25.
 
 
