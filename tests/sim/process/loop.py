@@ -178,6 +178,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def discard(self) -> None:
         """Close every task that is left, when the world is over."""
         assert self.is_ended, f"{self.host} runs"
+        self._enter(self._close_tasks)
+
+    def _close_tasks(self) -> None:
         for task in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
