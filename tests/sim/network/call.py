@@ -197,20 +197,28 @@ class CoreCall:
         if kind == HEADERS:
             self._set_initial_metadata(payload)
         elif kind == STATUS:
-            code, details, trailing, self._response = payload
-            limit = self._channel.options.receive_max
-            if self._response is not None and len(self._response) > limit:
-                self.too_large(len(self._response))
-                return
-            status = _status(code, details, trailing)
-            if self._end is not None and self._end.inbox:
-                self._end.half_closed = True
-                self._trailers = status
-            else:
-                self._finish(status)
+            self._take_status(*payload)
         elif kind == RESET:
             code, details = payload
             self._finish(_status(code, details))
+
+    def _take_status(
+        self, code: grpc.StatusCode, details: str, trailing: Pairs, response: bytes | None
+    ) -> None:
+        end = self._end
+        assert end is not None, "a status came without a stream"
+        if response is not None:
+            end.socket.network.delivered += 1
+            if len(response) > end.receive_max:
+                self.too_large(len(response))
+                return
+        self._response = response
+        status = _status(code, details, trailing)
+        if end.inbox:
+            end.half_closed = True
+            self._trailers = status
+        else:
+            self._finish(status)
 
     def too_large(self, size: int) -> None:
         """Refuse a message over the limit."""

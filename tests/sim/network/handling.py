@@ -104,8 +104,10 @@ class ServerCall:
         if handler is None:
             await self._send_error(_S.UNIMPLEMENTED, "Method not found!", ())
             return
-        request: Any = self._requests()
-        if not handler.request_streaming:
+        request: Any
+        if handler.request_streaming:
+            request = self._requests()
+        else:
             request = self._request if self._request is not None else await self._end.read()
             if request is None:
                 return

@@ -65,9 +65,9 @@ class Network:
         """Replaces each frame of a Raft link by the frames that are sent instead."""
         self._delay = delay
         self._hosts: dict[str, Host] = {}
-        self._paths: dict[tuple[str, str], Path] = {}
-        self._links: dict[tuple[str, str], StreamEnd] = {}
-        """The dialler's end of the newest Raft link, by dialler and listener."""
+        self.paths: dict[tuple[str, str], Path] = {}
+        self._links: dict[tuple[str, str], list[StreamEnd]] = {}
+        """The diallers' ends of Raft links in the order of their start, by dialler, listener."""
         self._next_number = 1
 
     def host(self, name: str) -> Host:
@@ -79,10 +79,10 @@ class Network:
 
     def path(self, source: str, target: str) -> Path:
         """Return one direction between two hosts, made at first use."""
-        found = self._paths.get((source, target))
+        found = self.paths.get((source, target))
         if found is None:
             found = Path(self, source, target, self._delay, self.random.getrandbits(64))
-            self._paths[source, target] = found
+            self.paths[source, target] = found
         return found
 
     # Processes.
@@ -233,7 +233,9 @@ class Network:
     def link_opened(self, end: StreamEnd) -> None:
         """Remember the dialler's end of a Raft link."""
         end.carries_frames = True
-        self._links[end.socket.host, end.socket.peer.host] = end
+        pair = end.socket.host, end.socket.peer.host
+        self._links[pair] = [each for each in self._links.get(pair, ()) if not each.is_closed]
+        self._links[pair].append(end)
 
     def send_frame(self, end: StreamEnd, frame: bytes) -> None:
         """Send a frame of a Raft link, or what the filter makes of it."""
@@ -246,11 +248,10 @@ class Network:
 
     def inject(self, source: str, target: str, frame: bytes) -> None:
         """Deliver a frame on the newest link of this direction, past all faults, if it stands."""
-        end = self._links.get((source, target))
-        if end is None or end.is_closed or end.peer.is_closed or end.peer.owner is None:
-            return
-        if end.socket.is_open and end.peer.socket.is_open:
-            end.peer.socket.loop.call_soon(end.peer.take, MESSAGE, frame, 0)
+        for end in reversed(self._links.get((source, target), ())):
+            if end.stands and end.peer.stands:
+                end.peer.socket.loop.call_soon(end.peer.take, MESSAGE, frame, 0)
+                return
 
     # Faults.
 
@@ -284,12 +285,12 @@ class Network:
 
     def quiet(self) -> None:
         """End loss, repetition and reordering on all paths."""
-        for path in self._paths.values():
+        for path in self.paths.values():
             path.calm()
 
     def heal_all(self) -> None:
         """End every fault of the network."""
-        for (source, target), path in self._paths.items():
+        for (source, target), path in self.paths.items():
             path.calm()
             if path.cut:
                 self.heal(source, target)

@@ -114,6 +114,7 @@ class SimServer:
         method, metadata, timeout, request = payload
         call = ServerCall(self, end, method, metadata, timeout, request)
         end.owner = call
+        self._network.delivered += request is not None
         if self._is_stopping:
             call.cancel_by_server(CANCELLED_ALL)
             return

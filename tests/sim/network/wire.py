@@ -14,7 +14,6 @@ fits into the window; so it waits for a peer that reads nothing.
 import asyncio
 from collections import deque
 from collections.abc import Generator
-from enum import IntEnum
 from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -40,30 +39,19 @@ Pairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
 """Metadata on the wire."""
 
 
-class Kind(IntEnum):
-    """What travels on a stream."""
-
-    MESSAGE = 0
-    WINDOW = 1
-    """The receiver has read so many bytes."""
-    HEADERS = 2
-    """Opens a call; back: the initial metadata."""
-    HALF_CLOSE = 3
-    STATUS = 4
-    RESET = 5
-    """Ends a call at once, from either side. What was not read is lost."""
-    GOAWAY = 6
-    CLOSE = 7
-
-
-MESSAGE: Final = int(Kind.MESSAGE)
-WINDOW_UPDATE: Final = int(Kind.WINDOW)
-HEADERS: Final = int(Kind.HEADERS)
-HALF_CLOSE: Final = int(Kind.HALF_CLOSE)
-STATUS: Final = int(Kind.STATUS)
-RESET: Final = int(Kind.RESET)
-GOAWAY: Final = int(Kind.GOAWAY)
-CLOSE: Final = int(Kind.CLOSE)
+# What travels on a stream.
+MESSAGE: Final = 0
+WINDOW_UPDATE: Final = 1
+"""The receiver has read so many bytes."""
+HEADERS: Final = 2
+"""Opens a call; on the way back: the initial metadata."""
+HALF_CLOSE: Final = 3
+"""The client writes nothing more."""
+STATUS: Final = 4
+RESET: Final = 5
+"""Ends a call at once, from either side. What was not read is lost."""
+GOAWAY: Final = 6
+CLOSE: Final = 7
 
 
 class StreamOwner(Protocol):
@@ -135,6 +123,11 @@ class StreamEnd:
         """TCP delivers what a cut lost at this time; all that follows waits for it."""
         self._consumed = 0
         self._writers: list[asyncio.Future[bool]] = []
+
+    @property
+    def stands(self) -> bool:
+        """True when the process takes part in the call, and its connection is not lost."""
+        return self.owner is not None and not self.is_closed and self.socket.is_open
 
     # Sending.
 
@@ -255,11 +248,6 @@ class StreamEnd:
             self._end_read()
             self._wake_writers(has_room=False)
             self.socket.stream_closed()
-
-    def reset(self, payload: object = None) -> None:
-        """End the stream at once, here and at the peer."""
-        self.send(RESET, payload)
-        self.close()
 
 
 class Socket:
