@@ -22,13 +22,13 @@ def offsets_by_time(view: View) -> Judgement:
     for place, one, other in view.stamps.differing:
         judgement.add(
             "stamp-differs",
-            f"{place}: offset {one.offset} was stored at {one.time_ms} ms and {other.time_ms} ms",
+            f"{place}: offset {other.offset} was stored at {one.time_ms} ms and {other.time_ms} ms",
             (one.op.i, other.op.i),
         )
     for place, before, after in view.stamps.backward():
         judgement.add(
             "stamp-back",
-            f"{place}: offset {before.offset} was stored at {before.time_ms} ms, and offset "
+            f"{place}: offset {before.end - 1} was stored at {before.time_ms} ms, and offset "
             f"{after.offset} at {after.time_ms} ms",
             (before.op.i, after.op.i),
         )
@@ -48,21 +48,22 @@ def offsets_by_time(view: View) -> Judgement:
 
 def _against_stamps(view: View, op: Op, judgement: Judgement) -> None:
     below, floor = view.stamps.below(op.k, op.result), view.log.places[op.k].floor_at(op.done)
-    if below is not None and below.time_ms >= op.asked and below.offset >= floor:
-        _add(judgement, "passed-over", op, below, "though")
+    highest = -1 if below is None else min(below.end, op.result) - 1
+    if below is not None and below.time_ms >= op.asked and highest >= floor:
+        _add(judgement, "passed-over", op, below, highest, "though")
     there = view.stamps.at(op.k, op.result)
     spot = view.log.places[op.k].spots.get(op.result)
     if there is None or spot is None or there.time_ms >= op.asked:
         return
     if min(spot.row, spot.read_row or spot.row) < op.i:
-        _add(judgement, "too-early", op, there, "though, as was known before,")
+        _add(judgement, "too-early", op, there, op.result, "though, as was known before,")
 
 
-def _add(judgement: Judgement, kind: str, op: Op, stamp: Stamp, though: str) -> None:
+def _add(judgement: Judgement, kind: str, op: Op, stamp: Stamp, offset: int, though: str) -> None:
     judgement.add(
         kind,
         f"{op.k}: the first offset stored from {op.asked} ms on was said to be {op.result}, "
-        f"{though} offset {stamp.offset} was stored at {stamp.time_ms} ms",
+        f"{though} offset {offset} was stored at {stamp.time_ms} ms",
         (op.i, op.done, stamp.op.i),
     )
 
