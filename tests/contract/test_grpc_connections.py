@@ -136,7 +136,7 @@ def test_stop_ends_streams(run: Run) -> None:
             assert not call.done()
             error = await error_of(call.read())
             assert error.code() is Status.UNAVAILABLE
-            assert recorder.ended == "CancelledError"
+            await until(lambda: recorder.ended == "CancelledError", "the handler's end")
             await stop
             await service.server.stop(None)
 

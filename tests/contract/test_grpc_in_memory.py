@@ -181,6 +181,7 @@ def test_after_abort(run: Run) -> None:
         async with Service(stubborn=raw.UnaryMethod(stubborn)) as service:
             error = await error_of(service.unary("stubborn"))
             assert (error.code(), error.details()) == (Status.ABORTED, "first")
+            await until(lambda: len(errors) == 3, "the handler's end")
             assert errors == ["AbortError", "UsageError", "AbortError"]
 
     run(case)
