@@ -16,7 +16,7 @@ from tests.unit.jepsen.stories import kinds_of, texts_of
 assert member_injections, "it registers its injections"
 assert stored_injections, "it registers its injections"
 SEEDS = st.integers(0, 1 << 32)
-TRIES = 50
+TRIES = 300
 """Histories that are tried until one has what an injection needs."""
 
 
