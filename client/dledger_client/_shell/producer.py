@@ -130,6 +130,8 @@ class ProducerEngine:
         if self.is_full(size):
             raise self.full(size)
         now = self._now()
+        if self._arrivals:  # they were handed over before
+            self._place_arrivals(now)
         self.core.place(future, topic, record, size, pin, now + timeout, now, one_way=one_way)
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
@@ -188,6 +190,11 @@ class ProducerEngine:
         """End a turn: take messages from other threads, send everything that may go."""
         self._is_flush_scheduled = False
         now = self._now()
+        self._place_arrivals(now)
+        self.core.pump(now)
+        self._advance()
+
+    def _place_arrivals(self, now: float) -> None:
         arrivals = self._arrivals
         while arrivals:
             future, topic, records, size, pin, timeout, one_way, is_batch = arrivals.popleft()
@@ -200,8 +207,6 @@ class ProducerEngine:
                 self.core.place(
                     future, topic, records[0], size, pin, now + timeout, now, one_way=one_way
                 )
-        self.core.pump(now)
-        self._advance()
 
     @staticmethod
     def _closed_error() -> ClientError:

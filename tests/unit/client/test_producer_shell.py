@@ -130,6 +130,20 @@ def test_send_many_gets_consecutive_offsets() -> None:
     run(body())
 
 
+def test_a_submit_stays_behind_a_send_many_that_was_called_before_it() -> None:
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncProducer(cluster.bootstrap) as producer:
+            await producer.send("t", b"0", queue=0)  # it knows the topic
+            many = asyncio.create_task(producer.send_many("t", [b"1", b"2"], queue=0))
+            await asyncio.sleep(0)
+            producer.submit("t", b"3", queue=0)
+            await many
+            await producer.flush()
+            assert cluster.log("t", 0) == [b"0", b"1", b"2", b"3"]
+
+    run(body())
+
+
 def test_unbound_messages_move_to_another_group() -> None:
     async def body() -> None:
         async with (
