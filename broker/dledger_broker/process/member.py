@@ -250,7 +250,10 @@ class Member:
         await self._cluster_view.stop()
         await self._server.stop(SERVER_GRACE_SECONDS)
         for runtime in self._groups.values():
-            await runtime.stop(limit)
+            try:
+                await runtime.stop(limit)
+            except OSError as error:  # the disk refuses at the very end: the others end in order
+                self._failed(error)
         await self._channels.close()
         self._platform.pool.shutdown(wait=False, cancel_futures=True)
         self._log.info("ended")
