@@ -20,10 +20,13 @@ import structlog
 from google.protobuf.message import Message
 
 from dledger.clock import Clock
+from dledger.log.errors import DamagedFile
+from dledger.store.store import StoreFailed
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
+from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.rpc.admission import AdmissionControl, Work
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError, invalid
@@ -42,6 +45,8 @@ BUGS: Final = (
     ValueError, struct.error,
 )  # fmt: skip
 """What dledger's own code raises when it is wrong. The storage raises none of these."""
+UNREADABLE: Final = (StoreFailed, DamagedBatch, DamagedFile)
+"""What reading the state or the log raises. Not every OSError: a TimeoutError is one."""
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
@@ -232,6 +237,11 @@ class Calls:
         sentence = f"{type(bug).__name__}: {bug}"
         await status.abort(context, DledgerError(Code.INTERNAL, sentence))
 
+    def unreadable(self, group_name: str, error: Exception, code: Code) -> DledgerError:
+        """End the member: what it saved cannot be read (I16). Return what its caller is told."""
+        group_named(self.groups, group_name).messaging.view.host.failed(error)
+        return DledgerError(code, str(error))
+
     async def _execute(self, row: Row[Request, Reply], call: Call, request: Request) -> Reply:
         if row.answered_by is AnsweredBy.CONTROL_LEADER:
             if self._control_group not in self.groups:
@@ -239,7 +249,10 @@ class Calls:
             call.group_name = self._control_group
         row.check(call, request)
         if row.answered_by is AnsweredBy.ANY_MEMBER:
-            return await row.handler(call, request)
+            try:
+                return await row.handler(call, request)
+            except UNREADABLE as error:
+                raise self.unreadable(call.group_name, error, Code.STORAGE_FAILED) from error
         return await self._on_leader(row, call, request)
 
     async def _on_leader(self, row: Row[Request, Reply], call: Call, request: Request) -> Reply:
@@ -249,6 +262,8 @@ class Calls:
             if view.leads:
                 try:
                     return await row.handler(call, request)
+                except UNREADABLE as error:
+                    raise self.unreadable(call.group_name, error, Code.UNKNOWN_OUTCOME) from error
                 except DledgerError as error:
                     if error.code not in (Code.NOT_LEADER, Code.NO_LEADER):
                         raise

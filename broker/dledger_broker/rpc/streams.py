@@ -5,7 +5,7 @@ Owns the streams' place in admission, and how their errors leave. Not owned: wha
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import cast
+from typing import NoReturn, cast
 
 import structlog
 
@@ -18,9 +18,9 @@ from dledger_broker.process.logs import Quiet
 from dledger_broker.read.assignments import FetchOptions, assignments_of
 from dledger_broker.read.fetch import FetchSession
 from dledger_broker.read.log_entries import log_entries
-from dledger_broker.rpc.calls import BUGS, Calls, group_named, metadata_of, send_all
+from dledger_broker.rpc.calls import BUGS, UNREADABLE, Calls, group_named, metadata_of, send_all
 from dledger_broker.usecases.messaging import Messaging
-from dledger_proto.errors import DledgerError
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc import raw, status
 from dledger_proto.rpc.stall import within_stall_limit
 from dledger_proto.v1 import broker_pb2 as pb
@@ -52,6 +52,11 @@ class Streams:
             )  # fmt: skip
         return intake
 
+    async def _end_member(self, context: raw.RawContext, error: Exception, code: Code) -> NoReturn:
+        """End the member whose state or log cannot be read, and the call."""
+        named = metadata_of(context).get(GROUP_KEY, "")
+        await status.abort(context, self._calls.unreadable(named, error, code))
+
     async def append(self, _requests: object, context: raw.RawContext) -> None:
         """Serve a stream of batches."""
         try:
@@ -73,6 +78,8 @@ class Streams:
                     others_since=left_out,
                 )
             await status.abort(context, error)
+        except UNREADABLE as error:
+            await self._end_member(context, error, Code.UNKNOWN_OUTCOME)
         except BUGS as error:
             await self._calls.fail(context, error)
 
@@ -83,6 +90,8 @@ class Streams:
             return await append_unary(self._intake(context), frame)
         except DledgerError as error:
             await status.abort(context, error)
+        except UNREADABLE as error:
+            await self._end_member(context, error, Code.UNKNOWN_OUTCOME)
         except BUGS as error:
             await self._calls.fail(context, error)
 
@@ -105,6 +114,8 @@ class Streams:
                 await session.run(assignments, options, context.write)
         except DledgerError as error:
             await status.abort(context, error)
+        except UNREADABLE as error:
+            await self._end_member(context, error, Code.STORAGE_FAILED)
         except BUGS as error:
             await calls.fail(context, error)
 
