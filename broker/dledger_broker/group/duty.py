@@ -1,6 +1,6 @@
 """What a duty is: something that the leader of a group does by itself. Pure.
 
-Not owned: which duties there are (`duties`), what drives them (`process.upkeep`, the simulation).
+Not owned: which duties there are (`duties`), what drives them (`process.upkeep`).
 """
 
 from abc import ABC, abstractmethod
