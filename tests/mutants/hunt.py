@@ -26,7 +26,7 @@ from tests.mutants.alone import SEEDS, SHARE_MIN, SIMULATED, Alone, search, shar
 from tests.mutants.catalogue import MUTANTS, by_name
 from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import StaleMutant, applied
-from tests.sim.disk import ram
+from tests.sim.world.world import close_all
 
 TABLE: Final = Path(__file__).with_name("caught.json")
 SAID_MAX: Final = 200
@@ -68,7 +68,7 @@ def run_script(name: str) -> None:
     try:
         load_script(name)(*([json.loads(argument)] if argument else []))
     finally:
-        ram.close_all()
+        close_all()
 
 
 def load_script(name: str) -> Callable[..., None]:

@@ -1,14 +1,14 @@
-"""After each test: the files of worlds that never end are removed, also when the test failed."""
+"""After each test: worlds that never end are closed, also when the test failed."""
 
 from collections.abc import Generator
 
 import pytest
 
-from tests.sim.disk import ram
+from tests.sim.world.world import close_all
 
 
 @pytest.fixture(autouse=True)
-def no_files_left() -> Generator[None]:
+def no_world_left() -> Generator[None]:
     """Close what the test has left open."""
     yield
-    ram.close_all()
+    close_all()

@@ -20,6 +20,7 @@ from dledger.log.settings import LogSettings
 from dledger.raft.api import Role
 from dledger.raft.replication.follower import parse_run
 from dledger.raft.wire import message_codec, messages
+from dledger.raft.wire.link_frame import encode_frame, parse_frame
 from dledger.types import EntryKind, FlushMode, Position, Settled, Span
 from dledger_proto.batch.codec import BatchView, Record, encode_batch
 from dledger_proto.errors import Code, Outcome
@@ -30,7 +31,6 @@ from tests.sim.disk.state_file import StateCopy
 from tests.sim.faults.damage import FOLDER
 from tests.sim.faults.old_copy import restore
 from tests.sim.invariants.violation import Property, Violation
-from tests.sim.world.liveness import check_contents
 from tests.sim.world.plan import KIB, WorldPlan, draw_plan
 from tests.sim.world.world import World
 
@@ -90,6 +90,7 @@ class Stage(World):
         )
         plan = _still(draw_plan(seed, members=3), names, log)
         super().__init__(replace(plan, flush=flush, gather_bytes=gather_bytes))
+        self.names = self.group.names
         self.stopped: dict[tuple[str, str], list[bytes]] = {}
         """Links that keep their messages, oldest first."""
         self.filters: list[Callable[[str, str, messages.Message], bool]] = []
@@ -98,10 +99,9 @@ class Stage(World):
         """Everything that left a member, as far as `keep_sent` asks."""
         self.keep_sent = False
         self.puts: list[Put] = []
-        self._real_send = self.network.send
-        self.network.send = self._send  # type: ignore[method-assign]
+        self.network.on_link_frame = self._on_frame
         for name in names if start is None else start:
-            self.start_member(name)
+            self.group.start_member(name)
 
     # Time.
 
@@ -115,16 +115,25 @@ class Stage(World):
 
     # The network.
 
-    def _send(self, source: str, target: str, data: bytes) -> None:
-        message = message_codec.decode(data)
-        if self.keep_sent:
-            self.sent.append((self.scheduler.now, source, target, message))
-        if any(vanishes(source, target, message) for vanishes in self.filters):
-            return
-        if (source, target) in self.stopped:
-            self.stopped[source, target].append(data)
-        else:
-            self._real_send(source, target, data)
+    def _on_frame(self, source: str, target: str, frame: bytes) -> list[bytes]:
+        """Look at each message of a link's frame; return what goes on, one frame for each."""
+        passed: list[bytes] = []
+        for view in parse_frame(frame):
+            data = bytes(view)
+            message = message_codec.decode(data)
+            if self.keep_sent:
+                self.sent.append((self.scheduler.now, source, target, message))
+            if any(vanishes(source, target, message) for vanishes in self.filters):
+                continue
+            if (source, target) in self.stopped:
+                self.stopped[source, target].append(data)
+            else:
+                passed.append(encode_frame([[data]]))
+        return passed
+
+    def repeat(self, source: str, target: str, data: bytes) -> None:
+        """Send a message once more by a link, past all filters."""
+        self.network.inject(source, target, encode_frame([[data]]))
 
     def stop(self, source: str, target: str) -> None:
         """Keep what `source` sends to `target` from now on."""
@@ -164,12 +173,12 @@ class Stage(World):
         """Cut a pair; both notice at once."""
         self.network.cut(a, b)
         self.network.cut(b, a)
-        self.network.break_stream(a, b)
-        self.network.break_stream(b, a)
+        self.network.break_connections(a, b)
+        self.network.break_connections(b, a)
 
     def join(self, name: str | None = None) -> None:
         """End the cuts of a member, or all."""
-        for source, target in self.network.links:
+        for source, target in self.group.pairs:
             if name is None or name in (source, target):
                 self.network.heal(source, target)
 
@@ -177,6 +186,12 @@ class Stage(World):
         """End the cut of one pair."""
         self.network.heal(a, b)
         self.network.heal(b, a)
+
+    # Clients.
+
+    def ask(self, name: str, request: object, answered: Callable[[Code], None]) -> None:
+        """Let an administrator ask a member; `answered` takes the code."""
+        self.calls.call("admin", name, request, 5.0, lambda answer: answered(answer.code))
 
     # Logs.
 
@@ -202,13 +217,21 @@ class Stage(World):
 
     def put_back(self, name: str, old: DiskCopy) -> None:
         """End a member and put an older copy of its disk back, which is used up."""
-        restore(self, self.members[name], old.folder, old.state)
+        restore(self.group, self.members[name], old.folder, old.state)
 
     # Leadership.
 
     def leads(self, name: str) -> bool:
         """Tell whether a member leads."""
         return self.members[name].role is Role.LEADER
+
+    def start_member(self, name: str) -> None:
+        """See `Group.start_member`."""
+        self.group.start_member(name)
+
+    def make_room(self, name: str) -> None:
+        """See `Group.make_room`."""
+        self.group.make_room(name)
 
     @property
     def leader(self) -> str:
@@ -260,10 +283,8 @@ class Stage(World):
             self.elect(first)
             self.join()
         answers: list[Code] = []
-        self.members[first].serve(
-            CreateTopic("t", self.plan.topic_id, len(self.plan.queues)),
-            lambda answer: answers.append(answer.code),
-        )
+        request = CreateTopic("t", self.plan.topic_id, len(self.plan.queues))
+        self.ask(first, request, answers.append)
         self.run_until(lambda: bool(answers), 5.0, "the topic is made")
         assert answers == [Code.OK], answers
         self.settle()
@@ -295,12 +316,8 @@ class Stage(World):
         def settled(outcome: Settled) -> None:
             assert put.settled is None, f"{value} was settled twice"
             put.settled = outcome
-            self.settled(process, outcome)
 
-        def propose() -> None:
-            process.group.propose(EntryKind.BATCHES, [batch], settled)
-
-        member._input(propose)
+        member.input(process.host.propose_nowait, EntryKind.BATCHES, [batch], settled)
         return put
 
     def put_all(self, name: str, values: Iterable[str]) -> list[Put]:
@@ -377,7 +394,7 @@ def check_log_and_digest(stage: Stage) -> None:
 def _still(plan: WorldPlan, names: str, log: LogSettings) -> WorldPlan:
     return replace(
         plan,
-        members=tuple(names),
+        groups={"g": tuple(names)},
         delay=(DELAY, DELAY),
         log=log,
         producers=0,
@@ -386,6 +403,3 @@ def _still(plan: WorldPlan, names: str, log: LogSettings) -> WorldPlan:
         early_strikes=0.0,
         gather_bytes=0,  # each put becomes an entry of its own, unless a script asks
     )
-
-
-__all__ = ["Put", "Stage", "check_contents"]

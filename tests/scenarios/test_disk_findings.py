@@ -6,6 +6,7 @@ from dledger.raft.api import PeerStatus, Role
 from dledger.raft.wire import messages
 from dledger.types import MemberId
 from dledger_proto.errors import Code, Outcome
+from dledger_proto.exit_codes import Exit
 from tests.scenarios.stage import LOW_WATER_BYTES, Stage
 from tests.sim.clients.requests import ReadBounds, TrimQueue
 
@@ -21,7 +22,7 @@ def test_damage_met_while_refilling_another_member_stops_the_leader() -> None:
         stage.put("a", f"v{number}", 500)
         stage.run_for(0.01)
     member = stage.members["a"]
-    ref = stage.facts.members["a"].log[10]
+    ref = stage.group.facts.members["a"].log[10]
     place = member.view.place(ref)
     assert place is not None
     member.fs.flip(place[0], place[1] + ref.size - 20)
@@ -224,7 +225,7 @@ def test_an_old_copy_heeds_who_began_a_new_life_since() -> None:
     stage = Stage("abc").formed()
     old = stage.copy_disk("b")
     stage.members["c"].power_cut()
-    stage.wipe("c")
+    stage.group.wipe("c")
     stage.start_member("c")
     stage.run_until(lambda: _trusted(stage, "c"), 15.0, "c is trusted in a new life")
     stage.elect("c")
@@ -252,6 +253,7 @@ def test_a_copy_from_before_the_group_formed_is_not_adopted_as_new() -> None:
     stage.settle()
     stage.put_back("c", old)
     stage.start_member("c")
+    stage.run_until(lambda: stage.members["c"].running, 1.0, "c starts again")
     assert _life(stage, "c") == life
     stage.isolate("b")
     stage.run_for(2.0)
@@ -325,7 +327,7 @@ def test_a_renewed_life_is_on_disk_and_the_one_before_is_refused() -> None:
     stage.run_for(3.0)
     assert _peer(stage, "a", "b").refused.endswith("is of an earlier life")
     stage.members["b"].power_cut()
-    stage.wipe("b")
+    stage.group.wipe("b")
     stage.finish()
 
 
@@ -346,7 +348,7 @@ def _leave(stage: Stage, names: str, bytes_left: int | None) -> None:
 def _ask(stage: Stage, name: str, request: object) -> Code:
     """Let a member answer a request; return the code."""
     codes: list[Code] = []
-    stage.members[name].serve(request, lambda answer: codes.append(answer.code))
+    stage.ask(name, request, codes.append)
     stage.run_until(lambda: bool(codes), 5.0, f"{request} is answered")
     return codes[0]
 
@@ -386,4 +388,18 @@ def test_nothing_is_taken_that_only_members_without_room_could_store() -> None:
     stage.settle()
     assert taken.stored
     _leave(stage, "b", None)
+    stage.finish()
+
+
+def test_a_disk_that_fails_at_the_very_end_is_told_by_the_exit_code() -> None:
+    """Sim seed 133: closing the log raised past the drain, and other groups were not closed."""
+    stage = Stage("abc").formed()
+    stage.put("a", "v")
+    stage.settle()
+    member = stage.members["b"]
+    member.disk.fail("write")
+    member.stop()
+    stage.run_until(lambda: not member.running, 10.0, "b ends")
+    assert any(f"exit b code {int(Exit.STORAGE)}" in line for line in stage.lines)
+    member.disk.repair()
     stage.finish()

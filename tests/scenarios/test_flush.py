@@ -7,6 +7,7 @@ nothing; a power cut may, and the script says so to the observer.
 from dledger.log.commit_log import CommitLog
 from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS
 from dledger.types import FlushMode
+from dledger_broker.config.model import StorageConfig
 from tests.scenarios.stage import Stage
 from tests.sim.disk.disk import SimFileSystem
 
@@ -44,7 +45,7 @@ def test_async_a_kill_of_all_members_loses_nothing_acknowledged() -> None:
 def test_async_syncs_in_the_background() -> None:
     """However steadily it is written to, a log is synced up to a half second ago."""
     stage = Stage("abc", flush=FlushMode.ASYNC).formed()
-    interval = stage.plan.group_settings("a").flush_interval
+    interval = StorageConfig().flush_interval_ms / 1_000
     behind = 0
     for number in range(10):
         before = int(_log(stage, "b").written_index)
@@ -68,7 +69,9 @@ def test_async_a_power_cut_loses_the_unsynced_and_the_member_goes_on() -> None:
             stage.run_for(0.01)
         held = int(_log(stage, "b").written_index)
         stage.members["b"].power_cut()
-        stage.observer.wiped("b")  # what it held is not on its disk any more, as the setting allows
+        stage.group.observer.wiped(
+            "b"
+        )  # what it held is not on its disk any more, as the setting allows
         stage.start_member("b")
         stage.run_until(lambda: stage.members["b"].running, 5.0, "it starts")
         lost += _log(stage, "b").last_index < held
@@ -84,7 +87,7 @@ def test_an_idle_log_shows_damage_in_its_last_round() -> None:
     stage.run_for(CHECKPOINT_IDLE_SECONDS + 0.5)
     member = stage.members["b"]
     last = int(_log(stage, "b").last_index)
-    ref = stage.facts.members["b"].log[last]
+    ref = stage.group.facts.members["b"].log[last]
     member.kill()
     place = member.view.place(ref)
     assert place is not None
@@ -94,7 +97,7 @@ def test_an_idle_log_shows_damage_in_its_last_round() -> None:
     assert _log(stage, "b").last_index == last, "an acknowledged entry was cut"
     member.kill()
     member.wipe()
-    stage.observer.wiped("b")
+    stage.group.observer.wiped("b")
     stage.start_member("b")
     stage.finish()
 

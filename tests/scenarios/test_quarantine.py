@@ -13,7 +13,7 @@ from tests.sim.member.process import Process
 
 def _wipe(stage: Stage, name: str, *, start: bool = True) -> None:
     stage.members[name].power_cut()
-    stage.wipe(name)
+    stage.group.wipe(name)
     if start:
         stage.start_member(name)
 
@@ -178,7 +178,7 @@ def test_an_operator_lifts_a_quarantine() -> None:
     assert _quarantined(stage, "c")
     process = stage.members["c"].process
     assert process is not None
-    stage.members["c"]._input(lambda: process.group.lift_quarantine(MemberId("c"), RISK_SENTENCE))
+    stage.members["c"].input(process.group.lift_quarantine, MemberId("c"), RISK_SENTENCE)
     stage.run_until(lambda: bool(stage.leader), 15.0, "a and c lead again")
     put = stage.put(stage.leader, "w")
     stage.run_until(lambda: put.stored, 5.0, "they serve")

@@ -85,13 +85,13 @@ def test_f3_an_acknowledgement_of_an_older_reign_counts_nothing() -> None:
         return source == "b" and isinstance(message, messages.PreVote | messages.VoteRequest)
 
     stage.filters.append(campaign_of_b)
+    stage.filters.append(
+        lambda source, target, message: (source, target) == ("c", "b") and _is_append(message)
+    )
     stage.isolate("a")
     for number in range(20):
         stage.put("a", f"old{number}", 100_000)
         stage.run_for(0.005)
-    stage.filters.append(
-        lambda source, target, message: (source, target) == ("c", "b") and _is_append(message)
-    )
     stage.elect("c")
     stage.filters.remove(campaign_of_b)
     stage.isolate("c")
@@ -236,7 +236,7 @@ def test_f8_a_vote_counts_once() -> None:
             repeated.append((source, target))
             data = b"".join(message_codec.encode(message))
             for _ in range(3):
-                stage._real_send(source, target, data)
+                stage.repeat(source, target, data)
         return False
 
     stage.filters.append(watch)
@@ -365,10 +365,10 @@ def test_f16_a_stale_leader_confirms_no_read(name: str) -> None:
     process = stage.members["a"].process
     assert process is not None
     answers: list[int | None] = []
-    process.group.read_barrier(
-        lambda index, reason: answers.append(index), stage.members["a"].clock.monotonic()
+    now = stage.members["a"].clock.monotonic()
+    stage.members["a"].input(
+        process.group.read_barrier, lambda index, reason: answers.append(index), now
     )
-    stage.members["a"]._drain(process)
     stage.run_for(5.0)
     assert answers in ([None], []), "a deposed leader confirmed a read"
     if name == "b":
@@ -392,9 +392,7 @@ def test_f17_content_that_apply_refuses_is_void_and_stops_nobody() -> None:
     bad = encode_batch(
         [Record(b"x")], topic_id=b"\x09" * 16, queue=7, stamp=None, base_number=1, base_time_ms=1
     )
-    stage.members["a"]._input(
-        lambda: process.group.propose(EntryKind.BATCHES, [bad], outcomes.append)
-    )
+    stage.members["a"].input(process.group.propose, EntryKind.BATCHES, [bad], outcomes.append)
     stage.settle()
     assert len(outcomes) == 1
     stage.put("a", "after")

@@ -1,14 +1,14 @@
-"""What the tests of the simulation share: worlds leave no files behind; a seed that fails."""
+"""What the tests of the simulation share: worlds are closed; a seed that fails."""
 
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
 import pytest
 
-from tests.sim.disk import ram
 from tests.sim.invariants.violation import Property
 from tests.sim.run import run_seed
 from tests.sim.story.replay import Replay
+from tests.sim.world.world import close_all
 
 BUGS: Final = ("stale-acknowledgement", "acknowledged-more-than-stored", "apply-beyond-durable")
 SEEDS: Final = 40
@@ -17,10 +17,10 @@ FAULTS_MIN: Final = 3
 
 
 @pytest.fixture(autouse=True)
-def no_files_left() -> Generator[None]:
-    """Remove the files of a test's worlds that never ended, also when the test failed."""
+def no_world_left() -> Generator[None]:
+    """Close a test's worlds that never ended, also when the test failed."""
     yield
-    ram.close_all()
+    close_all()
 
 
 class Failing(NamedTuple):

@@ -82,6 +82,8 @@ EFFECTS: Final = (
 """What faults and clients must have brought about, not only attempted: each as often as a fault."""
 """Floors are for FLOOR_SEEDS seeds; smaller runs are held to their share, from 100 seeds on."""
 FLOORS_FROM: Final = 100
+SEEDS_PER_PROCESS: Final = 20
+"""Then a new process runs the next ones: what worlds have cached does not add up."""
 FAILURES: Final = Path("out/sim-failures")
 SHOWN_LINES: Final = 20
 """Of the trace of a seed that failed; its page shows more."""
@@ -166,7 +168,10 @@ def run_many(seeds: Sequence[int], jobs: int, console: Console) -> list[Result]:
     results: list[Result] = []
     columns = (TextColumn("sim"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     context = multiprocessing.get_context("fork")
-    with Progress(*columns, console=console) as progress, context.Pool(jobs) as pool:
+    with (
+        Progress(*columns, console=console) as progress,
+        context.Pool(jobs, maxtasksperchild=SEEDS_PER_PROCESS) as pool,
+    ):
         task = progress.add_task("sim", total=len(seeds))
         for result in pool.imap_unordered(run_seed, seeds, chunksize=1):
             results.append(result)

@@ -21,6 +21,7 @@ from tests.sim.invariants.agreement.monotonic import Monotonic
 from tests.sim.invariants.agreement.no_committed_truncation import NoCommittedTruncation
 from tests.sim.invariants.agreement.votes_of_majority import VotesOfMajority
 from tests.sim.invariants.base import Facts, MemberFacts
+from tests.sim.invariants.delivery.queue_contents import Contents
 from tests.sim.invariants.violation import Property, Violation
 
 
@@ -142,6 +143,7 @@ def test_an_acknowledgement_and_a_vote_that_are_not_on_disk() -> None:
 
 def test_every_invariant_is_in_the_set() -> None:
     found = {
-        type(each).__name__ for each in InvariantSet("abc", lambda name: None, list, lambda: 0).all
+        type(each).__name__
+        for each in InvariantSet("abc", Contents(), lambda name: None, list, lambda: 0).all
     }
     assert len(found) == 15

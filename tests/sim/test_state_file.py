@@ -256,7 +256,7 @@ def test_no_folder_is_left_behind() -> None:
             world.run()
         assert not ram.left_behind()
     world = World(plan)
-    world.start_member(plan.members[0])
+    world.group.start_member(world.group.names[0])
     assert ram.left_behind()
     ram.close_all()
     assert not ram.left_behind()

@@ -28,7 +28,7 @@ def test_a_failing_seed_has_a_page_of_what_led_to_it(failing: Failing) -> None:
     page = result.page
     assert page.startswith(f"# Seed {failing.seed} failed: {result.broken}\n")
     assert result.failure.split()[-1] in page
-    for name in draw_plan(failing.seed).members:
+    for name in draw_plan(failing.seed).groups["g"]:
         assert re.search(rf"^{name} +\S+ +\w+ +\d+ +\d+", page, re.MULTILINE), name
     assert result.part.strikes
     for name in result.part.strikes:

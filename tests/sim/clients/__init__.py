@@ -2,10 +2,14 @@
 
 cast           Who the clients of a world are: producers, consumers, an administrator
 consumer       Simulated consumers and an administrator
-core_producer  The product's own producer core in the simulated world
 lookups        Lookups by key, message id, time and offset
 oracle         What the clients did and learned
+process        The process of a simulated client: its event loop, its clock, its end
 producer       A simulated producer
+real_admin     The product's own administrator, whole
+real_consumer  The product's own consumer, whole
+real_producer  The product's own producer, whole
 requests       What simulated clients ask of members: the native API's calls as plain values
-routes         The name servers: each client hears who leads, some time later
+routes         Whom the hand-made clients of one group follow
+wire           What simulated clients ask of members, as real calls over the simulated network
 """

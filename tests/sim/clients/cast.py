@@ -5,18 +5,32 @@ Owns: which client gets which plan, and chance of its own.
 
 from collections.abc import Iterable
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tests.sim.clients.consumer import Consumer, ConsumerPlan, Trimmer
-from tests.sim.clients.core_producer import CoreProducer
 from tests.sim.clients.producer import Producer, ProducerPlan
+from tests.sim.clients.real_admin import RealAdmin
+from tests.sim.clients.real_consumer import ReadingPlan, RealConsumer
+from tests.sim.clients.real_producer import RealProducer
 
 if TYPE_CHECKING:
     from tests.sim.world.world import World
 
+
 TRIMMER: Final = "admin"
-CORE_SHARE: Final = 0.6
-"""This share of the stamped producers are the product's own."""
+REAL_ADMIN: Final = "u"
+
+
+class Actor(Protocol):
+    """Any client."""
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def stop(self) -> None:
+        """End what it does."""
+        ...
 
 
 class Cast:
@@ -25,15 +39,23 @@ class Cast:
     def __init__(self, world: "World") -> None:
         plan, kept = world.plan, world.replay.clients
         producers = [_producer(world, number) for number in range(plan.producers)]
-        consumers = [_consumer(world, number) for number in range(plan.consumers)]
+        consumers: list[Consumer | RealConsumer] = [
+            _consumer(world, number) for number in range(plan.consumers)
+        ]
+        consumers += [_real_consumer(world, number) for number in range(plan.real_consumers)]
         self.producers = [each for each in producers if kept is None or each.plan.name in kept]
         self.consumers = [each for each in consumers if kept is None or each.plan.name in kept]
+        self.admin: RealAdmin | None = None
+        if plan.administers and (kept is None or REAL_ADMIN in kept):
+            random = Random(f"{plan.seed}/u")
+            self.admin = RealAdmin(plan.admin_interval, world, random)
         self.trimmer: Trimmer | None = None
         if plan.trims and (kept is None or TRIMMER in kept):
             random = Random(f"{plan.seed}/admin")
+            group = random.choice(list(world.groups.values()))
             self.trimmer = Trimmer(
-                plan.trim_interval, plan.trim_keep, plan.queues,
-                world.scheduler, random, world.calls, world.routes, world.oracle,
+                plan.trim_interval, plan.trim_keep, group.queues,
+                world.scheduler, random, world.calls, group, world.oracle,
             )  # fmt: skip
 
     def start(self) -> None:
@@ -46,14 +68,24 @@ class Cast:
         for actor in self._all():
             actor.stop()
 
-    def _all(self) -> Iterable[Producer | CoreProducer | Consumer | Trimmer]:
-        trimmers = () if self.trimmer is None else (self.trimmer,)
-        return *self.producers, *self.consumers, *trimmers
+    def close(self) -> None:
+        """End with the world."""
+        for actor in (*self.producers, *self.consumers):
+            if isinstance(actor, RealProducer | RealConsumer):
+                actor.close()
+        if self.admin is not None:
+            self.admin.close()
+
+    def _all(self) -> Iterable[Actor]:
+        others = (each for each in (self.trimmer, self.admin) if each is not None)
+        return *self.producers, *self.consumers, *others
 
 
-def _producer(world: "World", number: int) -> Producer | CoreProducer:
-    """Return one of the product's own cores, or the harsher one of the simulation."""
+def _producer(world: "World", number: int) -> Producer | RealProducer:
+    """Return one of the product's own producers, or the harsher one of the simulation."""
     plan, random = world.plan, Random(f"{world.plan.seed}/p{number}")
+    group = random.choice(list(world.groups.values()))
+    is_real = number > 0 and random.random() < plan.real_share
     what = ProducerPlan(
         name=f"p{number}",
         stamped=number == 0 or random.random() < plan.stamped_share,
@@ -61,19 +93,25 @@ def _producer(world: "World", number: int) -> Producer | CoreProducer:
         records_max=plan.records_max,
         body_max=plan.body_max,
         window=plan.window,
-        queues=plan.queues,
+        queues=plan.queues if is_real else group.queues,
         keys=plan.keys,
     )
-    common = what, world.scheduler, random, world.calls, world.routes, world.oracle
-    if what.stamped and random.random() < CORE_SHARE:
-        return CoreProducer(*common, world.streams)
-    return Producer(*common)
+    if is_real:
+        return RealProducer(what, world, random)
+    return Producer(what, world.scheduler, random, world.calls, group.routes, world.oracle)
 
 
 def _consumer(world: "World", number: int) -> Consumer:
     plan, random = world.plan, Random(f"{world.plan.seed}/c{number}")
+    group = random.choice(list(world.groups.values()))
     reading = ConsumerPlan(
-        f"c{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets, plan.keys,
+        f"c{number}", 0.3, plan.fetch_bytes, group.queues, plan.resets, plan.keys,
         plan.lookup_interval,
     )  # fmt: skip
-    return Consumer(reading, world.scheduler, random, world.calls, world.routes, world.oracle)
+    return Consumer(reading, world.scheduler, random, world.calls, group, world.oracle)
+
+
+def _real_consumer(world: "World", number: int) -> RealConsumer:
+    plan, random = world.plan, Random(f"{world.plan.seed}/r{number}")
+    reading = ReadingPlan(f"r{number}", 0.3, plan.fetch_bytes, plan.queues, plan.resets)
+    return RealConsumer(reading, world, random)

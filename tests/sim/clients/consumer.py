@@ -8,13 +8,12 @@ with its checksum. Group offsets and confirmed bounds are registers checked by t
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
-from dledger.state.results import Trimmed
 from dledger_proto.batch.codec import check_batch
 from dledger_proto.errors import MEANINGS, Code, DledgerError
-from tests.sim.clients.lookups import Looked, Lookup, LookupOffset
+from tests.sim.clients.lookups import Lookup, LookupOffset, Span
 from tests.sim.clients.oracle import Oracle
-from tests.sim.clients.producer import Router
 from tests.sim.clients.requests import (
     CommitOffset,
     Fetch,
@@ -23,12 +22,16 @@ from tests.sim.clients.requests import (
     HoldQueue,
     ReadBounds,
     ReadOffset,
+    Trimmed,
     TrimQueue,
 )
+from tests.sim.clients.wire import Answer, Calls
 from tests.sim.invariants.delivery.queue_contents import QueueKey, batch_key
 from tests.sim.invariants.violation import Property, Violation
-from tests.sim.world.calls import Answer, Calls
 from tests.sim.world.clock import Scheduler
+
+if TYPE_CHECKING:
+    from tests.sim.world.group import Group
 
 TRY_TIMEOUT = 3.0
 HOLD_SHARE = 0.3
@@ -59,7 +62,7 @@ def check_fetched(
     """Compare what was served with the truth; return the next position."""
     for batch in fetched.batches:
         position = _check_batch(who, oracle, queue, position, batch)
-    if position > fetched.maximum:
+    if fetched.batches and position > fetched.maximum:  # else a member that is behind may answer
         raise Violation(
             Property.COMMITTED_READS, f"{who} read {queue} to {position}, above {fetched.maximum}"
         )
@@ -96,14 +99,15 @@ class Consumer:
         scheduler: Scheduler,
         random: Random,
         calls: Calls,
-        router: Router,
+        group: "Group",
         oracle: Oracle,
     ) -> None:
         self.plan = plan
         self._scheduler = scheduler
         self._random = random
         self._calls = calls
-        self._router = router
+        self._group = group
+        self._router = group.routes
         self._oracle = oracle
         self._positions = dict.fromkeys(plan.queues, 0)
         self.furthest = dict.fromkeys(plan.queues, 0)
@@ -254,13 +258,15 @@ class Consumer:
         wanted = self._oracle.judge.draw(self._random, self.plan.queues, self.plan.keys)
         if wanted is not None:
             member = self._random.choice(self._router.members)
-            self._call(member, wanted, lambda answer: self._looked(member, wanted, answer))
+            begin = self._group.applied_span()
+            self._call(member, wanted, lambda answer: self._looked(member, wanted, begin, answer))
 
-    def _looked(self, member: str, wanted: Lookup, answer: Answer) -> None:
+    def _looked(self, member: str, wanted: Lookup, begin: Span, answer: Answer) -> None:
         if answer.code is Code.OK:
-            assert isinstance(answer.value, Looked)
+            end = self._group.applied_span()
+            span = Span(begin.floor, end.ceiling, begin.lowest, end.highest)
             self._oracle.counts[f"looked up by {type(wanted).__name__[6:].lower()}"] += 1
-            self._oracle.judge.check(f"{self.plan.name} at {member}", wanted, answer.value)
+            self._oracle.judge.check(f"{self.plan.name} at {member}", wanted, answer.value, span)
         elif answer.code is Code.OFFSET_OUT_OF_RANGE:
             assert isinstance(wanted, LookupOffset)
             if wanted.offset >= self._oracle.minimums.get(wanted.queue, 0):
@@ -280,7 +286,7 @@ class Trimmer:
         scheduler: Scheduler,
         random: Random,
         calls: Calls,
-        router: Router,
+        group: "Group",
         oracle: Oracle,
     ) -> None:
         self._interval = interval
@@ -289,7 +295,8 @@ class Trimmer:
         self._scheduler = scheduler
         self._random = random
         self._calls = calls
-        self._router = router
+        self._group = group
+        self._router = group.routes
         self._oracle = oracle
         self.running = True
         self.trimmed: dict[QueueKey, int] = {}
@@ -338,4 +345,12 @@ class Trimmer:
             return
         seconds = self._random.choice((0.0, 1.0, 5.0, 20.0, 600.0))
         offset = self._random.randint(floor, end)
-        self._call(HoldQueue("sim", queue, offset, seconds), lambda answer: None)
+        ends_ms = self._group.true_ms() + int(1_000 * seconds)
+        request = HoldQueue("sim", queue, offset, seconds)
+        self._call(request, lambda answer: self._held(request, ends_ms, answer))
+
+    def _held(self, request: HoldQueue, ends_ms: int, answer: Answer) -> None:
+        if answer.code is Code.OK and request.seconds:
+            assert isinstance(answer.value, int)
+            trims = self._group.invariants.trims
+            trims.granted(request.owner, request.queue, answer.value, ends_ms)

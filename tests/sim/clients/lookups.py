@@ -1,44 +1,40 @@
-"""Lookups by key, message id, time and offset: what a member answers, and whether it is true.
+"""Lookups by key, message id, time and offset: what is asked, and whether an answer is true.
 
-Owns: the member's half (the state's own indexes and the bytes they lead to) and the judge's half,
-which walks through everything that was ever applied. An answer says up to which entry it was given;
-what lies behind that is not expected. By key the answers are those of the broker's own pages, each
-record cut out of its batch: all that are live, each once, and no other.
+Owns: the judge, who walks through everything that was ever applied. A member answers as of some
+entry between the newest that was committed when it was asked (D9) and the newest that anybody has
+applied when the answer is there. So the judge accepts what is right as of one of these. By key the
+answer holds every record once, those of the newest batch first.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from dledger.state.values import QueueSpan
-from dledger_broker.read.batches import read_batches
 from dledger_broker.read.lookups import KeyQuestion, cursor_of, find_by_key, places_of
-from dledger_proto.batch.codec import BatchView, Record, check_batch
-from tests.sim.invariants.delivery.queue_contents import (
-    QueueContents,
-    QueueKey,
-    StoredBatch,
-    batch_key,
-)
+from dledger_proto.batch.codec import BatchView, Record
+from tests.sim.invariants.delivery.queue_contents import Contents, QueueKey, StoredBatch
 from tests.sim.invariants.violation import Property, Violation
 
 if TYPE_CHECKING:
     from tests.sim.member.process import Process
+    from tests.sim.world.group import Group
+
+T = TypeVar("T")
 
 HITS_MAX: Final = 1_024
 KEYS_AT_THE_END: Final = 100
 IDS_AT_THE_END: Final = 200
 TIMES_AT_THE_END: Final = 50
+"""Lookups at the end of a run, over all members of a group: they hold the same, as digests say."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupKey:
-    """Find records of the topic by a key, those of the newest batch first, `limit` in a page.
+    """Find records of a topic by a key, `limit` in a page, stored within a window (0: no end)."""
 
-    Stored within a window (0: no end).
-    """
-
+    topic_id: bytes
     key: str
     begin_ms: int = 0
     end_ms: int = 0
@@ -63,7 +59,7 @@ class LookupTime:
 
 @dataclass(frozen=True, slots=True)
 class LookupOffset:
-    """Find the batch that holds an offset."""
+    """Find the record at an offset."""
 
     queue: QueueKey
     offset: int
@@ -73,144 +69,122 @@ Lookup = LookupKey | LookupId | LookupTime | LookupOffset
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """An answer: batches as (queue, base offset), or one offset, as of an applied index.
+class Found:
+    """A record that a lookup found."""
 
-    By key: records as (queue, offset), each with its body.
-    """
-
-    applied: int
-    minimums: Mapping[QueueKey, int]
-    batches: tuple[tuple[QueueKey, int], ...] = ()
-    offset: int = -1
-    records: tuple[tuple[QueueKey, int, Record], ...] = ()
-    data: bytes = b""
-    """The first batch that was found."""
+    queue: QueueKey
+    offset: int
+    record: Record
 
 
-def look_up(process: "Process", request: Lookup) -> Looked:
-    """Answer as the broker's use cases do. Raises DledgerError and DamagedBatch as they do."""
-    machine = process.machine
-    queues = process.member.world.plan.queues
-    minimums = {queue: machine.queries.queue_bounds(*queue)[0] for queue in queues}
-    applied = int(machine.applied_index)
-    topic_id = queues[0][0]
-    found: list[tuple[QueueKey, QueueSpan]] = []
-    offset = -1
-    match request:
-        case LookupKey():
-            records = _records(process, topic_id, request)
-            return Looked(applied, minimums, records=records)
-        case LookupId(producer_id, number):
-            hit = machine.queries.lookup_message_id(producer_id, number)
-            if hit is not None:
-                found = [((hit.topic_id, hit.queue), hit.span)]
-                offset = hit.offset
-        case LookupTime(queue, time_ms):
-            offset = machine.queries.offset_by_time(*queue, time_ms)
-        case LookupOffset(queue, wanted):
-            found = [(queue, machine.queries.lookup_offset(*queue, wanted))]
-    data = bytes(read_batches(process.log, [found[0][1]])[0]) if found else b""
-    batches = tuple((queue, span.base_offset) for queue, span in found)
-    return Looked(applied, minimums, batches, offset, data=data)
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Between these a lookup was answered: indexes of applied entries, minimums of queues."""
 
-
-def _records(
-    process: "Process", topic_id: bytes, request: LookupKey
-) -> tuple[tuple[QueueKey, int, Record], ...]:
-    """Follow the pages of an answer to their end, as a client does."""
-    question = KeyQuestion(
-        topic_id, request.key.encode(), request.begin_ms, request.end_ms, request.limit
-    )
-    records: list[tuple[QueueKey, int, Record]] = []
-    while True:
-        places, following = places_of(process.machine.queries, question)
-        found, stopped = find_by_key(process.log, question, places)
-        for each in found:
-            check_batch(each.batch)
-            record = BatchView(each.batch).record(0)
-            records.append(((each.topic_id, each.queue), each.offset, record))
-        cursor = cursor_of(stopped, following)
-        if not cursor:
-            return tuple(records)
-        question = replace(question, cursor=cursor)
+    floor: int
+    ceiling: int
+    lowest: dict[QueueKey, int]
+    """The queues' minimums when it was asked."""
+    highest: dict[QueueKey, int]
+    """The most that was ever asked of trims by the time of the answer."""
 
 
 class Judge:
-    """Compares answers with everything that was applied."""
+    """Compares answers with everything that was applied in the groups."""
 
-    def __init__(self, contents: QueueContents) -> None:
+    def __init__(self, contents: Contents) -> None:
         self._contents = contents
 
-    def check(self, who: str, request: Lookup, looked: Looked) -> None:
+    def check(self, who: str, request: Lookup, answer: object, span: Span) -> None:
         """Raise unless an answer is what a walk through all records finds."""
         match request:
             case LookupKey():
-                self._check_key(who, request, looked)
+                assert isinstance(answer, tuple)
+                self._check_key(who, request, answer, span)
             case LookupId():
-                self._check_id(who, request, looked)
+                assert isinstance(answer, tuple)
+                self._check_id(who, request, answer, span)
             case LookupTime():
-                self._check_time(who, request, looked)
+                assert isinstance(answer, int)
+                self._check_time(who, request, answer, span)
             case LookupOffset():
-                self._check_offset(who, request, looked)
-        if looked.batches:
-            queue, base_offset = looked.batches[0]
-            row = self._contents.queues[queue][base_offset]
-            if batch_key(check_batch(looked.data)) != row.key:
-                self._fail(who, request, looked, f"the bytes are not those of {row}")
+                assert isinstance(answer, tuple)
+                self._check_offset(who, request, answer)
 
-    def _fail(self, who: str, request: Lookup, looked: Looked, why: str) -> None:
-        found = looked.batches[:5] or [each[:2] for each in looked.records[:5]]
-        shown = f"{found} {looked.offset} as of {looked.applied}"
-        raise Violation(Property.LOOKUP, f"{who}: {request} found {shown}: {why}")
+    def _fail(self, who: str, request: Lookup, answer: object, span: Span, why: str) -> None:
+        shown = answer
+        if isinstance(answer, tuple):
+            shown = [(found.queue, found.offset) for found in answer[:5]]
+        between = f"between {span.floor} and {span.ceiling}"
+        raise Violation(Property.LOOKUP, f"{who}: {request} found {shown} {between}: {why}")
 
-    def _check_key(self, who: str, request: LookupKey, looked: Looked) -> None:
+    def _check_key(
+        self, who: str, request: LookupKey, answer: tuple[Found, ...], span: Span
+    ) -> None:
         """All live records with the key, those of the newest batch first, and no other."""
         end_ms = request.end_ms or 1 << 62
-        due: dict[StoredBatch, list[tuple[QueueKey, int]]] = {}
+        allowed: dict[StoredBatch, list[tuple[QueueKey, int]]] = {}
+        due: set[tuple[QueueKey, int]] = set()
         for row, place in self._contents.keyed.get(request.key, ()):
             offset = row.base_offset + place
             in_window = request.begin_ms <= row.store_time_ms <= end_ms
-            if row.index <= looked.applied and in_window and offset >= looked.minimums[row.queue]:
-                due.setdefault(row, []).append((row.queue, offset))
-        expected = [place for row in reversed(due) for place in due[row]]
-        found = [(queue, offset) for queue, offset, _ in looked.records]
-        if found != expected:
-            missing = [each for each in expected if each not in found][:3]
-            others = [each for each in found if each not in expected][:3]
-            why = f"missing {missing}, more than is due {others}, of {len(expected)}"
-            self._fail(who, request, looked, why)
-        for queue, offset, record in looked.records:
-            if request.key not in record.keys:
-                self._fail(who, request, looked, f"{queue} {offset} has the keys {record.keys}")
+            if row.queue not in span.lowest or not in_window:
+                continue
+            if row.index <= span.ceiling and offset >= span.lowest[row.queue]:
+                allowed.setdefault(row, []).append((row.queue, offset))
+                if row.index <= span.floor and offset >= span.highest[row.queue]:
+                    due.add((row.queue, offset))
+        order = [place for row in reversed(allowed) for place in allowed[row]]
+        found = [(each.queue, each.offset) for each in answer]
+        ranks = {place: rank for rank, place in enumerate(order)}
+        missing = due.difference(found)
+        others = [each for each in found if each not in ranks]
+        if missing or others:
+            why = f"missing {sorted(missing)[:3]}, more than is due {others[:3]}, of {len(order)}"
+            self._fail(who, request, answer, span, why)
+        if not _rises([ranks[each] for each in found]):
+            self._fail(who, request, answer, span, "not in the order of the log, or twice")
+        for each in answer:
+            if request.key not in each.record.keys:
+                why = f"{each.queue} {each.offset} has the keys {each.record.keys}"
+                self._fail(who, request, answer, span, why)
 
-    def _check_id(self, who: str, request: LookupId, looked: Looked) -> None:
+    def _check_id(self, who: str, request: LookupId, answer: tuple[Found, ...], span: Span) -> None:
         row = self._contents.rows.get((request.producer_id, request.number))
-        due = -1
-        if row is not None and row.index <= looked.applied:
-            offset = row.base_offset + request.number - row.base_number
-            due = offset if offset >= looked.minimums[row.queue] else -1
-        at = ((row.queue, row.base_offset),) if row is not None and due >= 0 else ()
-        if (looked.offset, looked.batches) != (due, at):
-            self._fail(who, request, looked, f"it lies at {due} in {at}")
+        places = [(each.queue, each.offset) for each in answer]
+        if row is None or row.queue not in span.lowest:
+            if places:
+                self._fail(who, request, answer, span, "nobody stored it here")
+            return
+        offset = row.base_offset + request.number - row.base_number
+        may_be = row.index <= span.ceiling  # who finds it does not ask whether it is trimmed
+        must_be = row.index <= span.floor and offset >= span.highest[row.queue]
+        if ((places or must_be) and places != [(row.queue, offset)]) or (places and not may_be):
+            self._fail(who, request, answer, span, f"it is at {offset} of {row}")
 
-    def _check_time(self, who: str, request: LookupTime, looked: Looked) -> None:
-        minimum = due = looked.minimums[request.queue]
+    def _check_time(self, who: str, request: LookupTime, answer: int, span: Span) -> None:
+        lowest, highest = span.lowest[request.queue], span.highest[request.queue]
+        first = last = -1
+        end = lowest
         for row in self._contents.queues.get(request.queue, {}).values():
-            if row.index > looked.applied:
+            if row.index > span.ceiling:
                 break
-            due = max(row.end, minimum)
-            if row.store_time_ms >= request.time_ms and row.end > minimum:
-                due = max(row.base_offset, minimum)
+            if row.index > span.floor and first < 0:
+                first = end  # nothing later was there yet, perhaps
+            matches = row.store_time_ms >= request.time_ms and row.end > lowest
+            if matches and first < 0:
+                first = row.base_offset
+            if matches and row.end > highest:
+                last = row.base_offset
                 break
-        if looked.offset != due:
-            self._fail(who, request, looked, f"{due} is the first")
+            end = max(row.end, lowest)
+        first, last = (end if first < 0 else first), (end if last < 0 else last)
+        if not max(first, lowest) <= answer <= max(last, highest):
+            self._fail(who, request, answer, span, f"the first is from {first} to {last}")
 
-    def _check_offset(self, who: str, request: LookupOffset, looked: Looked) -> None:
-        ((queue, base_offset),) = looked.batches
-        row = self._contents.queues[queue].get(base_offset)
-        if row is None or not row.base_offset <= request.offset < row.end:
-            self._fail(who, request, looked, f"that batch is {row}")
+    def _check_offset(self, who: str, request: LookupOffset, answer: tuple[Found, ...]) -> None:
+        if [(each.queue, each.offset) for each in answer] != [(request.queue, request.offset)]:
+            raise Violation(Property.LOOKUP, f"{who}: {request} found {answer}")
 
     def draw(self, random: Random, queues: tuple[QueueKey, ...], keys: int) -> Lookup | None:
         """Return something to ask for; None when nothing is stored yet."""
@@ -223,7 +197,7 @@ class Judge:
             case 0:
                 begin_ms, end_ms = sorted((row.store_time_ms, random.choice((0, 1 << 50))))
                 limit = random.choice((3, 20, HITS_MAX))
-                return LookupKey(key_of(random, keys), begin_ms, end_ms, limit)
+                return LookupKey(queue[0], key_of(random, keys), begin_ms, end_ms, limit)
             case 1:
                 return LookupId(row.producer_id, max(row.base_number + random.randint(-1, 8), 0))
             case 2:
@@ -231,21 +205,56 @@ class Judge:
             case _:
                 return LookupOffset(queue, row.base_offset + random.randrange(row.record_count))
 
-    def check_everything(self, process: "Process", random: Random) -> None:
-        """Look for many keys, ids and times at one member, at the end of a run."""
-        contents, who = self._contents, f"the end at {process.name}"
-        keys = sorted(contents.keyed)
-        for key in [*random.sample(keys, min(KEYS_AT_THE_END, len(keys))), "no such key"]:
-            self._ask(process, who, LookupKey(key))
-        ids = sorted(contents.rows)
-        for producer_id, number in random.sample(ids, min(IDS_AT_THE_END, len(ids))):
-            self._ask(process, who, LookupId(producer_id, number))
-        for queue, rows in sorted(contents.queues.items()):
-            for row in random.choices(list(rows.values()), k=TIMES_AT_THE_END):
-                self._ask(process, who, LookupTime(queue, row.store_time_ms + random.randint(0, 1)))
+    def check_everything(self, group: "Group", process: "Process", random: Random) -> None:
+        """Look for many keys, ids and times in one member's state, at the end of a run."""
+        who = f"the end at {process.name}"
+        queries = process.machine.queries
+        minimums = {queue: queries.queue_bounds(*queue)[0] for queue in group.queues}
+        applied = int(process.machine.applied_index)
+        span = Span(applied, applied, minimums, minimums)
+        topic_id = group.queues[0][0]
+        members = len(group.names)
+        keys = sorted(self._contents.keyed)
+        for key in [*_some(random, keys, KEYS_AT_THE_END // members), "no such key"]:
+            self.check(who, LookupKey(topic_id, key), _all_pages(process, topic_id, key), span)
+        ids = sorted(self._contents.rows)
+        for producer_id, number in _some(random, ids, IDS_AT_THE_END // members):
+            hit_by_id = queries.lookup_message_id(producer_id, number)
+            of_id: tuple[Found, ...] = ()
+            if hit_by_id is not None:
+                place = hit_by_id.topic_id, hit_by_id.queue
+                of_id = (Found(place, hit_by_id.offset, Record(b"")),)
+            self.check(who, LookupId(producer_id, number), of_id, span)
+        for queue in group.queues:
+            rows = list(self._contents.queues.get(queue, {}).values())
+            for row in _some(random, rows, TIMES_AT_THE_END // members):
+                time_ms = row.store_time_ms + random.randint(0, 1)
+                answer = queries.offset_by_time(*queue, time_ms)
+                self.check(who, LookupTime(queue, time_ms), answer, span)
 
-    def _ask(self, process: "Process", who: str, request: Lookup) -> None:
-        self.check(who, request, look_up(process, request))
+
+def _all_pages(process: "Process", topic_id: bytes, key: str) -> tuple[Found, ...]:
+    """Return the records with a key, in all pages that the broker makes of them."""
+    question = KeyQuestion(topic_id, key.encode(), 0, 0, HITS_MAX)
+    found: list[Found] = []
+    while True:
+        places, following = places_of(process.machine.queries, question)
+        hits, stopped = find_by_key(process.log, question, places)
+        for hit in hits:
+            record = BatchView(hit.batch).record(0)
+            found.append(Found((hit.topic_id, hit.queue), hit.offset, record))
+        cursor = cursor_of(stopped, following)
+        if not cursor:
+            return tuple(found)
+        question = replace(question, cursor=cursor)
+
+
+def _some(random: Random, all_of_them: Sequence[T], count: int) -> Sequence[T]:
+    return random.sample(all_of_them, min(count, len(all_of_them)))
+
+
+def _rises(ranks: Sequence[int]) -> bool:
+    return all(a < b for a, b in itertools.pairwise(ranks))
 
 
 def key_of(random: Random, keys: int) -> str:

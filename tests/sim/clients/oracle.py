@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from dledger_proto.errors import Code
 from tests.sim.clients.lookups import Judge
-from tests.sim.invariants.delivery.queue_contents import BatchKey, QueueContents, QueueKey
+from tests.sim.invariants.delivery.queue_contents import BatchKey, Contents, QueueKey
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.story.story import Story
 
@@ -32,7 +32,7 @@ class Send:
     keys: list[BatchKey] = field(default_factory=list)
     """Its bytes; several when it was stamped again under a new epoch."""
     message: tuple[bytes, int] | None = None
-    """Producer id and number of a message that the product's own core sent."""
+    """Producer id and number of a message that the product's own producer sent."""
     state: str = "invoked"
     offset: int = -1
 
@@ -54,7 +54,7 @@ class GroupOffset:
 class Oracle:
     """The history of one world."""
 
-    def __init__(self, contents: QueueContents, story: Story) -> None:
+    def __init__(self, contents: Contents, story: Story) -> None:
         self.contents = contents
         self._story = story
         self.judge = Judge(contents)
@@ -64,14 +64,14 @@ class Oracle:
         self.acknowledged_ends: dict[QueueKey, int] = {}
         self.minimums: dict[QueueKey, int] = {}
         """Highest trim that was ever asked for. Records at or above it must stay."""
-        self.core_producers: set[bytes] = set()
-        """Producer ids of the product's own cores: their messages are known by number and body."""
-        self.bodies: set[bytes] = set()
-        """Every body that such a core was given."""
+        self.real_producers: set[bytes] = set()
+        """Ids of the product's own producers: their messages are known by number and body."""
+        self.bodies: dict[bytes, Send | None] = {}
+        """Every body that such a producer was given; None: it was sent one-way."""
         self.acknowledged_by: Counter[str] = Counter()
         """Sends of each client."""
         self.acknowledged: set[tuple[QueueKey, int]] = set()
-        """Where each acknowledged batch begins: a core's messages share them."""
+        """Where each acknowledged batch begins: a real producer's messages share them."""
         self.offsets: dict[tuple[str, QueueKey], GroupOffset] = {}
 
     # Sends.
@@ -113,7 +113,7 @@ class Oracle:
         self.acknowledged_ends[send.queue] = max(end, self.acknowledged_ends.get(send.queue, 0))
 
     def ok_message(self, send: Send, offset: int) -> None:
-        """Take an acknowledgement of one message of a core; `offset` as in `ok_send`."""
+        """Take an acknowledgement of one message of a real producer; `offset` as in `ok_send`."""
         self._settle(send, "ok", "offset", offset)
         place = self.place_of(send)
         if place is None or send.message is None:
@@ -133,7 +133,7 @@ class Oracle:
         self.acknowledged_ends[send.queue] = max(end, self.acknowledged_ends.get(send.queue, 0))
 
     def place_of(self, send: Send) -> tuple[QueueKey, int] | None:
-        """Return where a core's message lies; None when nowhere, or when it has no number yet."""
+        """Return where a real producer's message lies; None: nowhere, or it has no number."""
         return None if send.message is None else self.contents.messages.get(send.message)
 
     def fail_send(self, send: Send, code: Code) -> None:
@@ -193,8 +193,20 @@ class Oracle:
             raise Violation(
                 Property.COMMITTED_READS, f"{who} read {key} at {base_offset}, stored is {row}"
             )
-        if key not in self.by_key and row.producer_id not in self.core_producers:
+        if key not in self.by_key and row.producer_id not in self.real_producers:
             raise Violation(Property.PHANTOM, f"{who} read {row}, which nobody sent")
+
+    def read_body(self, who: str, queue: QueueKey, offset: int, body: bytes) -> None:
+        """Compare one record of a real producer with what it was given."""
+        if body not in self.bodies:
+            raise Violation(
+                Property.PHANTOM, f"{who} read {body!r} at {offset} of {queue}: nobody sent it"
+            )
+        send = self.bodies[body]
+        if send is not None and send.offset >= 0 and (send.queue, send.offset) != (queue, offset):
+            raise Violation(
+                Property.OUTCOME, f"{who} read {body!r} at {offset} of {queue}, not where {send} is"
+            )
 
     def read_end(self, who: str, queue: QueueKey, floor: int, end: int) -> None:
         """Compare a confirmed maximum offset with what was acknowledged before the read began."""
@@ -255,6 +267,10 @@ class Oracle:
             )
         known.known = offset
         known.floor = min(offset, known.reset_pending)
+
+    def may_have_no_offset(self, group: str, queue: QueueKey) -> bool:
+        """Tell whether a group may have no offset in a queue yet."""
+        return self._offset(group, queue).floor < 0
 
     def _offset(self, group: str, queue: QueueKey) -> GroupOffset:
         return self.offsets.setdefault((group, queue), GroupOffset())

@@ -18,8 +18,8 @@ from dledger_proto.errors import MEANINGS, Code
 from tests.sim.clients.lookups import key_of
 from tests.sim.clients.oracle import Oracle, Send
 from tests.sim.clients.requests import Append, Register, Registered, Taken
+from tests.sim.clients.wire import Answer, Calls
 from tests.sim.invariants.delivery.queue_contents import QueueKey, batch_key
-from tests.sim.world.calls import Answer, Calls
 from tests.sim.world.clock import Scheduler
 
 TRY_TIMEOUT = 3.0
@@ -147,6 +147,7 @@ class Producer:
 
     def crash(self) -> None:
         """Lose everything in memory and start again under the same name."""
+        self._calls.crash(self.plan.name)
         for lane in self._lanes.values():
             for job in lane.jobs:
                 if job.unknown or job.flying:

@@ -1,9 +1,8 @@
 """What simulated clients ask of members: the native API's calls as plain values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dledger_proto.rpc.frames import AnswerRow
 from tests.sim.invariants.delivery.queue_contents import QueueKey
 
 
@@ -12,6 +11,13 @@ class Append:
     """Store one batch; the answer's value is the base offset."""
 
     batch: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AppendTogether:
+    """Store batches in one frame; the answer's value is the base offset of the first."""
+
+    batches: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +43,6 @@ class Taken:
     """The epoch that another life holds."""
 
     epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class AppendFrame:
-    """A frame of an append stream; `answer` takes a row for each batch, in any order.
-
-    It is not called for the batches of a one-way frame.
-    """
-
-    frame: bytes
-    answer: Callable[[AnswerRow], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +121,15 @@ class HoldQueue:
 
 @dataclass(frozen=True, slots=True)
 class TrimQueue:
-    """Move a queue's minimum; the value is the new minimum."""
+    """Move a queue's minimum; the answer's value is `Trimmed`."""
 
     queue: QueueKey
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """The new minimum, and who held the rest; empty: nobody."""
+
+    minimum: int
+    held_by: str

@@ -1,4 +1,4 @@
-"""The name servers of a simulated world: each client hears who leads, some time later."""
+"""Whom the hand-made clients of one group follow: each hears who leads, some time later."""
 
 from collections.abc import Sequence
 from random import Random

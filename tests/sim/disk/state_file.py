@@ -151,7 +151,8 @@ class StateDisk:
         now = self._content()
         self._place_mark()
         known = read_mark(self.folder) or Totals()
-        found = [self._rows_of(image) for image in (*self._older, now)]
+        images = [each for each in (self._older_than_mark, *self._older, now) if each]
+        found = [self._rows_of(image) for image in images]
         self._expected = [rows for rows in found if _totals_of(rows).commit >= known.commit]
         old = random.choice(
             (self._older_than_mark or now, self._older[-1], random.choice(self._older))

@@ -18,10 +18,12 @@ from tests.sim.faults.fault import Fault, Trait
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
     from tests.sim.member.member import SimMember
-    from tests.sim.world.world import World
+    from tests.sim.world.group import Group
 
-FOLDER: Final = "/data/g"
-"""The data folder of every simulated member."""
+DATA: Final = "/data"
+"""The folder of all data of every simulated member."""
+FOLDER: Final = f"{DATA}/g"
+"""The folder of its group."""
 STATE: Final = "state"
 """Damage to the file of the saved state."""
 NEWEST_ENTRIES: Final = 50
@@ -30,7 +32,7 @@ NEWEST_ENTRIES: Final = 50
 
 def _entry_place(member: "SimMember", random: Random) -> tuple[EntryRef, str, int] | None:
     """Return an entry below the newest recorded synced position, with file and offset of a byte."""
-    facts = member.world.facts.members.get(member.name)
+    facts = member.group.facts.members.get(member.name)
     held = [] if facts is None else [ref for ref in facts.log.values() if member.view.holds(ref)]
     if not held:
         return None
@@ -70,7 +72,7 @@ def _break_sector(member: "SimMember", random: Random) -> str:
 def is_bad_sector(member: "SimMember", error: OSError) -> bool:
     """Tell whether an error is the sector that the nemesis broke; any other is a finding."""
     found = error.errno == errno.EIO and error.strerror == BAD_SECTOR
-    member.world.counts["sectors found unreadable"] += found
+    member.group.counts["sectors found unreadable"] += found
     return found
 
 
@@ -92,48 +94,48 @@ def _damage_state(member: "SimMember", random: Random) -> str:
     return STATE
 
 
-def damage_log(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def damage_log(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Flip a bit in an entry that a later write says was synced: recovery must never cut it off."""
-    return _damage(nemesis, world, random, _damage_log)
+    return _damage(nemesis, group, random, _damage_log)
 
 
-def damage_hard_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def damage_hard_state(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Flip a bit of the hard state."""
-    return _damage(nemesis, world, random, _damage_hard_state)
+    return _damage(nemesis, group, random, _damage_hard_state)
 
 
-def damage_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def damage_state(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Lose pages of the state that were synced: it must be found damaged, or be a whole commit."""
-    return _damage(nemesis, world, random, _damage_state)
+    return _damage(nemesis, group, random, _damage_state)
 
 
-def rot_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def rot_state(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Flip a bit in a row of the state, also under the process that reads it."""
-    member = random.choice(list(world.members.values()))
-    if member.damaged or not world.may_lose_disk(member.name) or not member.state.rot(random):
+    member = random.choice(list(group.members.values()))
+    if member.damaged or not group.may_lose_disk(member.name) or not member.state.rot(random):
         return None
     member.damaged = STATE
-    world.lost.add(member.name)
+    group.lost.add(member.name)
     return member.name
 
 
-def bad_sector(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def bad_sector(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Let a sector with a part of an entry fail when it is read."""
-    return _damage(nemesis, world, random, _break_sector)
+    return _damage(nemesis, group, random, _break_sector)
 
 
 def _damage(
-    nemesis: "Nemesis", world: "World", random: Random, damage: "Callable[[SimMember, Random], str]"
+    nemesis: "Nemesis", group: "Group", random: Random, damage: "Callable[[SimMember, Random], str]"
 ) -> str | None:
-    member = random.choice(list(world.members.values()))
-    if not world.may_lose_disk(member.name):
+    member = random.choice(list(group.members.values()))
+    if not group.may_lose_disk(member.name):
         return None
     member.power_cut()
-    nemesis.later(0.05, 1.0, world.start_member, member.name)
+    nemesis.later(0.05, 1.0, group.start_member, member.name)
     what = damage(member, random)
     if not what:
         return None
-    world.lost.add(member.name)
+    group.lost.add(member.name)
     return f"{member.name} {what}"
 
 

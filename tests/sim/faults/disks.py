@@ -7,17 +7,17 @@ from tests.sim.faults.fault import Fault, Trait
 
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
-    from tests.sim.world.world import World
+    from tests.sim.world.group import Group
 
 
-def slow_disk(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
-    member = random.choice(list(world.members.values()))
+def slow_disk(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
+    member = random.choice(list(group.members.values()))
     member.disk.slow(random.uniform(0.02, 0.4))
     nemesis.later(0.5, 6.0, member.disk.quick)
     return member.name
 
 
-def hang_disk(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def hang_disk(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     member = nemesis.target()
     if member is None:
         return None
@@ -26,16 +26,16 @@ def hang_disk(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
     return member.name
 
 
-def fail_disk(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def fail_disk(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     member = nemesis.target()
     if member is None:
         return None
     member.disk.fail(random.choice(("write", "sync")))
-    nemesis.later(0.2, 3.0, world.replace_disk_controller, member.name)
+    nemesis.later(0.2, 3.0, group.replace_disk_controller, member.name)
     return member.name
 
 
-def fail_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def fail_state(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Let the state store refuse or fail its saves; the disk is also the new process's."""
     member = nemesis.target()
     if member is None:
@@ -46,22 +46,22 @@ def fail_state(nemesis: "Nemesis", world: "World", random: Random) -> str | None
     return f"{member.name} {'full' if full else 'failing'}"
 
 
-def full_disk(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def full_disk(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     member = nemesis.target()
     if member is None:
         return None
     member.disk.fill()
-    nemesis.later(0.5, 6.0, world.make_room, member.name)
+    nemesis.later(0.5, 6.0, group.make_room, member.name)
     return member.name
 
 
-def wipe(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
-    member = random.choice(list(world.members.values()))
-    if not world.may_lose_disk(member.name):
+def wipe(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
+    member = random.choice(list(group.members.values()))
+    if not group.may_lose_disk(member.name):
         return None
     member.power_cut()
-    world.wipe(member.name)
-    nemesis.later(0.01, 2.0, world.start_member, member.name)
+    group.wipe(member.name)
+    nemesis.later(0.01, 2.0, group.start_member, member.name)
     return member.name
 
 

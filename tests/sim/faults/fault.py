@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
     from tests.sim.member.member import SimMember
-    from tests.sim.world.world import World
+    from tests.sim.world.group import Group
 
 
 class Trait(enum.Flag):
@@ -48,7 +48,7 @@ class Fault:
 
     name: str
     """As seeds print it."""
-    begin: "Callable[[Nemesis, World, Random], str | None]"
+    begin: "Callable[[Nemesis, Group, Random], str | None]"
     """Does the fault, and arranges its end; returns whom it hit, or None when it cannot be now."""
     traits: Trait
     weight: float = 1.0
@@ -65,6 +65,8 @@ class Strike:
     """The name of the `Fault`."""
     random: Random
     """All the chance that it needs, so that leaving out another fault does not change it."""
+    group: "Group"
+    """The group that it strikes."""
     aim: "SimMember | None" = None
     """Whom it strikes; None: it chooses."""
     began: float | None = None

@@ -55,7 +55,7 @@ class Nemesis:
         self.over_at = 0.0
         """When the last disturbance ends that goes on after its fault."""
         kinds = set(FAULTS)
-        if len(world.names) == 1:
+        if any(len(group.names) == 1 for group in world.groups.values()):
             kinds = _with(Trait.ALONE)
         if world.plan.trims:
             # A member without data is refilled from the first entry of the log.
@@ -90,7 +90,8 @@ class Nemesis:
         self._world.scheduler.after(gap, self._turn)
         kind = random.choices(self.kinds, [FAULTS[kind].weight for kind in self.kinds])[0]
         waits = Trait.AT_WRITES in FAULTS[kind].traits and random.random() < WAITING_SHARE
-        strike = Strike(name, kind, random)
+        group = random.choice(list(self._world.groups.values()))
+        strike = Strike(name, kind, random, group)
         if self._keeps(name):
             self._within(strike, self._wait if waits else self._install)
 
@@ -112,7 +113,7 @@ class Nemesis:
         random = self._chance_of(name)
         if random.random() < self._world.plan.early_strikes:
             delay = random.uniform(0.0, EARLY_MAX)
-            strike = Strike(name, random.choice(kinds), random, aim=member)
+            strike = Strike(name, random.choice(kinds), random, member.group, member)
             self._world.scheduler.after(delay, self._within, strike, self._hit)
 
     def _hit(self) -> None:
@@ -122,7 +123,7 @@ class Nemesis:
 
     def _install(self) -> None:
         strike = self._strike
-        detail = FAULTS[strike.kind].begin(self, self._world, strike.random)
+        detail = FAULTS[strike.kind].begin(self, strike.group, strike.random)
         if detail is not None:
             self.begun(detail)
 
@@ -169,10 +170,10 @@ class Nemesis:
 
     def target(self, *, running: bool = True) -> "SimMember | None":
         """Return a member: the one to strike, or else often the leader, else anybody."""
-        world, random = self._world, self.random
+        random = self.random
         if self._strike.aim is not None:
             return self._strike.aim
-        members = [m for m in world.members.values() if m.running == running]
+        members = [m for m in self._strike.group.members.values() if m.running == running]
         if not members:
             return None
         leaders = [m for m in members if m.role is Role.LEADER]

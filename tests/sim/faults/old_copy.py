@@ -23,7 +23,7 @@ from tests.sim.faults.fault import Fault, Trait
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
     from tests.sim.member.member import SimMember
-    from tests.sim.world.world import World
+    from tests.sim.world.group import Group
 
 OLD_COPY: Final = "old-copy"
 AGE_MIN: Final = 0.5
@@ -42,48 +42,48 @@ class Copy:
     state: StateCopy
 
 
-def old_copy(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def old_copy(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Take a copy now and put it back later. It begins when it is put back."""
-    name = min(world.restored) if world.restored else random.choice(list(world.names))
-    member = world.members[name]
+    name = min(group.restored) if group.restored else random.choice(list(group.names))
+    member = group.members[name]
     state = member.view.hard_state()
-    facts = world.facts.members.get(name)
+    facts = group.facts.members.get(name)
     if state is None or state.quarantined or facts is None or facts.last <= 1:
         return None
     copy = Copy(_life(member, state), durable_copy(member.fs, FOLDER), member.state.copy())
-    nemesis.later(AGE_MIN, AGE_MAX, _come_back, nemesis, world, member, copy, TRIES_MAX)
+    nemesis.later(AGE_MIN, AGE_MAX, _come_back, nemesis, group, member, copy, TRIES_MAX)
     return None
 
 
 def _come_back(
-    nemesis: "Nemesis", world: "World", member: "SimMember", copy: Copy, tries: int
+    nemesis: "Nemesis", group: "Group", member: "SimMember", copy: Copy, tries: int
 ) -> None:
-    if not nemesis.running or (world.restored and member.name not in world.restored):
+    if not nemesis.running or (group.restored and member.name not in group.restored):
         return
-    if not _may_forget(world, member, copy):
+    if not _may_forget(group, member, copy):
         if tries > 1:
-            nemesis.after(TRY_INTERVAL, _come_back, nemesis, world, member, copy, tries - 1)
+            nemesis.after(TRY_INTERVAL, _come_back, nemesis, group, member, copy, tries - 1)
         return
-    restore(world, member, copy.folder, copy.state)
+    restore(group, member, copy.folder, copy.state)
     nemesis.begun(member.name)
-    nemesis.later(0.01, 1.0, world.start_member, member.name)
+    nemesis.later(0.01, 1.0, group.start_member, member.name)
 
 
-def restore(world: "World", member: "SimMember", folder: _Folder, state: StateCopy) -> None:
+def restore(group: "Group", member: "SimMember", folder: _Folder, state: StateCopy) -> None:
     """End a member and replace its disk by a copy, which is used up."""
     member.kill()
     member.wipe()
     put_back(member.fs, FOLDER, folder)
     member.state.put_back(state)
-    world.observer.wiped(member.name)
-    world.restored.add(member.name)
+    group.observer.wiped(member.name)
+    group.restored.add(member.name)
 
 
 def _life(member: "SimMember", state: HardState) -> bytes | None:
     return state.incarnations.get(MemberId(member.name))
 
 
-def _may_forget(world: "World", member: "SimMember", copy: Copy) -> bool:
+def _may_forget(group: "Group", member: "SimMember", copy: Copy) -> bool:
     state = member.view.hard_state()
     if (
         state is None
@@ -91,14 +91,14 @@ def _may_forget(world: "World", member: "SimMember", copy: Copy) -> bool:
         or state.incarnations.get(MemberId(member.name)) != copy.life
     ):
         return False
-    facts = world.facts.members[member.name]
+    facts = group.facts.members[member.name]
     last = facts.log.get(facts.last)
     if last is None:
         return False
-    others = world.facts.on_disk.get(last.crc, set()) - {member.name}
-    if len(others) < world.facts.majority:
+    others = group.facts.on_disk.get(last.crc, set()) - {member.name}
+    if len(others) < group.facts.majority:
         return False
-    for other in world.members.values():
+    for other in group.members.values():
         known = other.view.hard_state()
         if other is not member and (known is None or known.term < state.term):
             return False

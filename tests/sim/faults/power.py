@@ -14,7 +14,7 @@ from tests.sim.faults.fault import Fault, Trait
 if TYPE_CHECKING:
     from tests.sim.faults.nemesis import Nemesis
     from tests.sim.member.member import SimMember
-    from tests.sim.world.world import World
+    from tests.sim.world.group import Group
 
 WAITING_SHARE: Final = 0.7
 """Of the power cuts: so many wait for a write to be on its way."""
@@ -22,21 +22,21 @@ SAVES_SHARE: Final = 0.2
 """Of the power cuts: so many of them wait for a save of the state."""
 
 
-def power_cut(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def power_cut(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Cut the power of one member."""
     member = nemesis.target()
-    return None if member is None else _cut(nemesis, world, member, [member])
+    return None if member is None else _cut(nemesis, group, member, [member])
 
 
-def power_cut_all(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def power_cut_all(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Cut everybody's power at once."""
     member = nemesis.target()
-    everybody = list(world.members.values())
-    return None if member is None else _cut(nemesis, world, member, everybody)
+    everybody = list(group.members.values())
+    return None if member is None else _cut(nemesis, group, member, everybody)
 
 
 def _cut(
-    nemesis: "Nemesis", world: "World", member: "SimMember", victims: Sequence["SimMember"]
+    nemesis: "Nemesis", group: "Group", member: "SimMember", victims: Sequence["SimMember"]
 ) -> str | None:
     """Cut it now, or (None) when `member` is writing next; it begins when it is cut."""
     names = ",".join(victim.name for victim in victims)
@@ -44,7 +44,7 @@ def _cut(
     def cut() -> None:
         for victim in victims:
             victim.power_cut()
-            nemesis.later(0.05, 3.0, world.start_member, victim.name)
+            nemesis.later(0.05, 3.0, group.start_member, victim.name)
 
     def cut_later() -> None:
         if nemesis.running:
@@ -62,35 +62,35 @@ def _cut(
     return names
 
 
-def cut_then_choose(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def cut_then_choose(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Pause some, cut the power of one, then let only a chosen majority run (NATS 7567)."""
-    names = list(world.names)
+    names = list(group.names)
     random.shuffle(names)
     victim, *others = names
     for name in others[: len(others) // 2]:
-        world.members[name].pause()
-        nemesis.later(1.0, 2.0, world.members[name].resume)
-    world.members[victim].power_cut()
-    nemesis.later(0.05, 0.5, world.start_member, victim)
+        group.members[name].pause()
+        nemesis.later(1.0, 2.0, group.members[name].resume)
+    group.members[victim].power_cut()
+    nemesis.later(0.05, 0.5, group.start_member, victim)
     for name in others[len(others) // 2 :]:
-        nemesis.after(1.0, world.members[name].pause)
-        nemesis.later(2.0, 4.0, world.members[name].resume)
+        nemesis.after(1.0, group.members[name].pause)
+        nemesis.later(2.0, 4.0, group.members[name].resume)
     nemesis.lasts(4.0)
     return victim
 
 
-def crash_loop(nemesis: "Nemesis", world: "World", random: Random) -> str | None:
+def crash_loop(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Kill a member or cut its power again and again while it starts."""
     member = nemesis.target()
     if member is None:
         return None
     delay = 0.0
     for _ in range(random.randint(2, 6)):
-        is_kill = random.random() < 0.6 or world.plan.flush is FlushMode.ASYNC
+        is_kill = random.random() < 0.6 or group.plan.flush is FlushMode.ASYNC
         stop = member.kill if is_kill else member.power_cut
         nemesis.after(delay, stop)
         delay += random.uniform(0.005, 0.1)
-        nemesis.ends(delay, world.start_member, member.name)
+        nemesis.ends(delay, group.start_member, member.name)
         delay += random.uniform(0.005, 0.5)
     nemesis.lasts(delay)
     return member.name

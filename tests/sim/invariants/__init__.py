@@ -22,7 +22,7 @@ from tests.sim.invariants.agreement.votes_of_majority import VotesOfMajority
 from tests.sim.invariants.base import Facts, Invariant
 from tests.sim.invariants.delivery.offsets_never_back import OffsetsNeverBack
 from tests.sim.invariants.delivery.producer_verdicts import ProducerVerdicts
-from tests.sim.invariants.delivery.queue_contents import QueueContents
+from tests.sim.invariants.delivery.queue_contents import Contents, QueueContents
 from tests.sim.invariants.delivery.right_stamps import RightStamps
 from tests.sim.invariants.delivery.trims_and_holds import TrimsAndHolds
 from tests.sim.world.clock import MemberClock
@@ -34,12 +34,13 @@ class InvariantSet:
     def __init__(
         self,
         names: Sequence[str],
+        stored: Contents,
         hard_state: Callable[[str], HardState | None],
         clocks: Callable[[], Sequence[MemberClock]],
         true_ms: Callable[[], int],
     ) -> None:
         facts = self.facts = Facts(names)
-        self.contents = QueueContents(facts)
+        self.contents = QueueContents(facts, stored)
         self.digests = StateMovesTogether(facts)
         self.verdicts = ProducerVerdicts(facts)
         self.stamps = RightStamps(facts, clocks, true_ms)

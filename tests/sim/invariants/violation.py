@@ -25,6 +25,7 @@ class Property(enum.Enum):
     PRODUCERS_KEPT = "D11 no producer is forgotten before its time, whatever clocks do"
     LONG_POLL = "S53 a reader that waits is woken by what it waits for"
     TRIMS = "S52 a queue's minimum moves by trims alone, and never past a hold"
+    TOPICS = "D14 a topic is what its administrator was told, in every group"
     STATE_MOVES_TOGETHER = "I10 equal applied index, equal state"
     OFFSETS_NEVER_BACK = "I14 a stored group offset never goes back"
     CHECKED_BYTES = "I15 every byte served is the byte that was sent"

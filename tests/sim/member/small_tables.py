@@ -1,4 +1,4 @@
-"""The state's tables with small blocks, and short waits for clocks, for one run of a minute.
+"""Small blocks of the state's tables, and short waits, for one run of a minute.
 
 Owns: which bounds are made small, and putting them back. They are plain constants of the product;
 nothing else of it changes. Everything in one process sees them, so a world has them only while it
@@ -15,6 +15,9 @@ from dledger.state.producers import expiry, sweep
 from dledger.state.producers import table as producers
 from dledger.state.queues import garbage
 from dledger.state.queues import table as queues
+from dledger_broker.group import expiry as expiry_duty
+from dledger_broker.group import forgetting
+from dledger_broker.process import upkeep
 
 SMALL: Final[Mapping[Any, Mapping[str, float]]] = {
     key_index: {
@@ -40,6 +43,9 @@ SMALL: Final[Mapping[Any, Mapping[str, float]]] = {
     },
     expiry: {"EXPIRED_ROWS_MAX": 8},
     sweep: {"SWEEP_ROWS_PER_ENTRY": 2},
+    expiry_duty: {"CHECKS_PER_EXPIRY": 60},
+    forgetting: {"LOOK_SECONDS": 3.0},
+    upkeep: {"UPKEEP_SECONDS": 1.0},
     garbage: {"GARBAGE_ROWS_PER_ENTRY": 2},
     clocks: {"JUMP_REST_SECONDS": 8.0, "ODD_SECONDS": 1.0},
     transfer: {"CLOCK_RETRY_SECONDS": 5.0},

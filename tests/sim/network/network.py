@@ -92,6 +92,7 @@ class Network:
         machine = self.host(host)
         assert not machine.sockets, f"the process before on {host} was not ended"
         machine.loop, machine.is_up = loop, True
+        loop.network = self
         machine.listeners = {}
 
     def process_ended(self, host: str, *, silent: bool) -> None:

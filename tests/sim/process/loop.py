@@ -11,6 +11,7 @@ garbage collector would end them, and run their `finally` blocks, at moments tha
 
 import asyncio
 import contextvars
+import signal
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from random import Random
@@ -22,8 +23,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 TURN_MIN: Final = 5e-6
-TURN_MAX: Final = 40e-6
-"""What a turn costs at least, in virtual seconds, before the next one may begin."""
+TURN_SPAN: Final = 35e-6
+"""What a turn costs, in virtual seconds: this, and a drawn part of the span."""
 JOB_MIN: Final = 20e-6
 JOB_MAX: Final = 2e-3
 """When a pool's thread runs a job that it was given."""
@@ -82,9 +83,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._missed = False
         """A turn or a job came due during the pause."""
         self._held_jobs: list[Callable[[], None]] = []
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[tuple[asyncio.Task[Any], contextvars.Context]] = []
         self._prune_at = TASKS_PRUNED_FROM
         self.signals: dict[int, Callable[[], None]] = {}
+        self.on_log: Callable[[str, str, dict[str, Any]], None] = _unheard
+        """`on_log(level, event, fields)` hears of every log line of the process."""
+        self.on_group_opened: Callable[[Any], None] = _ignored
+        self.on_group_failed: Callable[[BaseException], None] = _ignored
+        self.wall_ms: Callable[[], int] = _no_wall_clock
         self.network: PausableNetwork | None = None
         """The world's network, for a process that uses one."""
 
@@ -102,10 +108,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def _wake(self) -> None:
         if not self._is_due and not self.is_ended:
             self._is_due = True
-            cost = self.random.uniform(TURN_MIN, TURN_MAX)
-            self.scheduler.at(max(self.scheduler.now, self._free_at) + cost, self._turn)
+            scheduler = self.scheduler
+            scheduler.at(scheduler.now + TURN_MIN + TURN_SPAN * self.random.random(), self._turn)
 
     def _turn(self) -> None:
+        if self.scheduler.now < self._free_at:
+            self.scheduler.at(self._free_at, self._turn)
+            return
         self._is_due = False
         if self.is_ended:
             return
@@ -113,7 +122,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._missed = True
             return
         ready = self._ready
-        self._enter(lambda: self._run_ready(len(ready)))
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            self._run_ready(len(ready))
+        finally:
+            asyncio._set_running_loop(before)
+            self._free_at = self.scheduler.now + self.busy
+            self.busy = 0.0
         if ready:
             self._wake()
 
@@ -136,6 +152,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(before)
             self._free_at = self.scheduler.now + self.busy
             self.busy = 0.0
+
+    def run_ready(self) -> None:
+        """Run at once what is ready, as a turn that takes no time; for the start of a process."""
+        self._enter(lambda: self._run_ready(len(self._ready)))
 
     def run_now(self, callback: Callable[..., object], *arguments: object) -> None:
         """Call something on the loop's thread at once, unless the process ended.
@@ -178,15 +198,16 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def discard(self) -> None:
         """Close every task that is left, when the world is over."""
         assert self.is_ended, f"{self.host} runs"
+        self.on_log = _unheard
         self._enter(self._close_tasks)
 
     def _close_tasks(self) -> None:
-        for task in self._tasks:
+        for task, context in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 try:
-                    cast("Coroutine[Any, Any, Any]", task.get_coro()).close()
-                except RuntimeError:  # it awaits something in a `finally`
+                    context.run(cast("Coroutine[Any, Any, Any]", task.get_coro()).close)
+                except Exception:  # its `finally` blocks find a world that is no more
                     continue
         self._tasks.clear()
 
@@ -255,11 +276,12 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> "asyncio.Task[T]":
         work = cast("Coroutine[Any, Any, T]", coro)
+        context = context or contextvars.copy_context()
         task = asyncio.Task(work, loop=self, name=name or "task", context=context)
         tasks = self._tasks
-        tasks.append(task)
+        tasks.append((task, context))
         if len(tasks) > self._prune_at:
-            self._tasks = [each for each in tasks if not each.done()]
+            self._tasks = [each for each in tasks if not each[0].done()]
             self._prune_at = max(TASKS_PRUNED_FROM, 2 * len(self._tasks))
         return task
 
@@ -311,9 +333,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def add_signal_handler(self, sig: int, callback: Callable[[*Ts], object], *args: *Ts) -> None:
         self.signals[sig] = lambda: cast("None", callback(*args))
 
-    def signal(self, number: int) -> None:
-        """Deliver a signal that the process handles."""
-        self.call_soon(self.signals[number])
+    def terminate(self) -> None:
+        """Deliver SIGTERM; a process that does not handle it yet ends at once."""
+        handler = self.signals.get(signal.SIGTERM)
+        if handler is not None:
+            self.call_soon(handler)
 
     # What asyncio asks of a loop.
 
@@ -331,6 +355,29 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         error = context.get("exception")
         if not self.is_ended and error is not None:
             self._on_error(error, str(context.get("message", "")))
+
+
+def new_loop(
+    scheduler: Scheduler,
+    random: Random,
+    host: str,
+    monotonic: Callable[[], float],
+    on_error: Callable[[BaseException, str], None],
+) -> ProcessLoop:
+    """Return a loop. What asyncio may ask of a loop, and the product does not, is not there."""
+    return ProcessLoop(scheduler, random, host, monotonic, on_error)  # type: ignore[abstract]
+
+
+def _ignored(_what: object) -> None:
+    pass
+
+
+def _no_wall_clock() -> int:
+    raise AssertionError("this process has no wall clock")
+
+
+def _unheard(_level: str, _event: str, _fields: dict[str, Any]) -> None:
+    pass
 
 
 def as_thread(job: Callable[[], T]) -> tuple[T | None, BaseException | None]:

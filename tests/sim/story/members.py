@@ -21,8 +21,8 @@ HEADING: Final = (
 def members_table(world: "World", lanes: Lanes) -> list[str]:
     """Return the table's lines; numbers are what the observer saw last."""
     lines = [HEADING]
-    for name in world.names:
-        facts = world.facts.members.get(name, MemberFacts(name))
+    for name, member in world.members.items():
+        facts = member.group.facts.members.get(name, MemberFacts(name))
         lines.append(
             f"{name:<7}{lanes.of(name):<6}{facts.role.value:<12}{facts.term:>5}{facts.last:>7}"
             f"{facts.durable:>9}{facts.commit:>8}{facts.applied:>9}{facts.boot:>6}"
@@ -38,14 +38,15 @@ def _clock(world: "World", name: str) -> str:
 
 def _troubles(world: "World", name: str) -> list[str]:
     found = [f"{state} to {','.join(peers)}" for state, peers in _links_from(world, name).items()]
-    clients = sorted(client for client, member in world.calls.cut if member == name)
+    clients = [each for each in world.client_names if world.network.path(each, name).cut]
     if clients:
         found.append(f"cut from {','.join(clients)}")
-    if name in world.lost:
+    group = world.members[name].group
+    if name in group.lost:
         found.append("disk lost or damaged, not trusted again")
-    if name in world.restored:
+    if name in group.restored:
         found.append("disk replaced by an older copy")
-    if name in world.absent:
+    if name in group.absent:
         found.append("stays down")
     return found
 
@@ -53,9 +54,12 @@ def _troubles(world: "World", name: str) -> list[str]:
 def _links_from(world: "World", name: str) -> dict[str, list[str]]:
     """Return what is wrong with the links from a member, and the peers that they lead to."""
     wrong: dict[str, list[str]] = {}
-    for (source, target), link in sorted(world.network.links.items()):
-        is_noisy = bool(link.loss or link.repeat or link.reorder)
-        states = {"cut": link.cut, "held": link.hold, "down": not link.up, "noisy": is_noisy}
+    group = world.members[name].group
+    for source, target in group.pairs:
+        path = world.network.path(source, target)
+        is_noisy = bool(path.loss or path.repeat or path.reorder)
+        is_down = not group.has_link(source, target)
+        states = {"cut": path.cut, "held": path.hold, "down": is_down, "noisy": is_noisy}
         for state, is_so in states.items():
             if is_so and source == name:
                 wrong.setdefault(state, []).append(target)

@@ -34,7 +34,7 @@ def page_of(world: "World", *, broken: str, failure: str, command: str) -> str:
     `broken` names the property, and `failure` is all that was said; both are empty when it passed.
     """
     end, rows = world.scheduler.now, world.story.rows()
-    lanes = Lanes(world.names)
+    lanes = Lanes(tuple(world.members))
     for row in rows:
         lanes.take(row)
     title = f"failed: {broken}" if failure else "did not fail"
@@ -56,7 +56,10 @@ def page_of(world: "World", *, broken: str, failure: str, command: str) -> str:
         "## What happened\n",
         KEY,
         _block(
-            [*timeline(rows, world.names, end, world.story.marks), _last_line(end, lanes, broken)]
+            [
+                *timeline(rows, tuple(world.members), end, world.story.marks),
+                _last_line(end, lanes, broken),
+            ]
         ),
     ]
     return "\n".join(part for part in parts if part)

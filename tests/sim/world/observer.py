@@ -22,9 +22,17 @@ class Watched(Protocol):
     """A running member as the observer needs it."""
 
     name: str
-    group: RaftGroup
-    log: CommitLog
     view: DurableView
+
+    @property
+    def group(self) -> RaftGroup:
+        """Return its group."""
+        ...
+
+    @property
+    def log(self) -> CommitLog:
+        """Return its log."""
+        ...
 
 
 class Observer:

@@ -3,13 +3,12 @@
 Owns: the draw. A failing seed prints this, and the seed alone brings the same plan back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from dledger.log.settings import LogSettings
-from dledger.raft.api import GroupSettings
-from dledger.types import FlushMode, MemberId
+from dledger.types import FlushMode
 from tests.sim.invariants.delivery.queue_contents import QueueKey
 
 SAFETY_SECONDS_MIN = 40.0
@@ -17,6 +16,8 @@ SAFETY_SECONDS_MAX = 70.0
 TOPIC_QUEUES = 2
 SMALL_TABLES_SHARE = 0.75
 ASYNC_SHARE = 0.12
+GROUPS = (72, 23, 5)
+"""How often a world has one, two and three groups."""
 KIB = 1024
 
 
@@ -25,7 +26,8 @@ class WorldPlan:
     """One seed's parameters. Times in virtual seconds."""
 
     seed: int
-    members: tuple[str, ...]
+    groups: Mapping[str, tuple[str, ...]]
+    """The members of each broker group; the first one is the control group."""
     safety_seconds: float
     faults_from: float
     """When the first fault may come; early ones hit the formation."""
@@ -53,7 +55,16 @@ class WorldPlan:
     """Records that a trim leaves."""
     topic_id: bytes
     queues: tuple[QueueKey, ...]
+    """The queues of the topic, those of the first group first."""
+    queues_per_group: int
     gather_bytes: int
+    name_servers: tuple[str, ...] = ()
+    real_share: float = 0.5
+    """Of the producers beside the first: so many are the product's own."""
+    real_consumers: int = 1
+    administers: bool = True
+    """An administrator of the product changes topics of its own, and looks things up."""
+    admin_interval: float = 1.0
     keys: int = 1
     """How many different keys the records have."""
     small_tables: bool = False
@@ -63,22 +74,6 @@ class WorldPlan:
 
     waits_for_callers: bool = False
     """Group commit knows that waiting pays. Otherwise it must find out."""
-    lazy_driver: bool = False
-    """Members drain only when a drain is due, as a host does. Otherwise after each input."""
-
-    def group_settings(self, member: str) -> GroupSettings:
-        """Return what a member is configured with."""
-        return GroupSettings(
-            cluster="sim",
-            group="g",
-            member=MemberId(member),
-            members=[MemberId(name) for name in self.members],
-            heartbeat=self.heartbeat,
-            election_timeout_min=self.election_timeout[0],
-            election_timeout_max=self.election_timeout[1],
-            gather_bytes=self.gather_bytes,
-            flush=self.flush,
-        )
 
     def describe(self) -> str:
         """Return one line with every drawn parameter."""
@@ -92,9 +87,10 @@ class WorldPlan:
                 ("entries gather", self.gather_bytes),
             )
         )
+        groups = " ".join("".join(names) for names in self.groups.values())
         trims = f"{self.trim_interval:.1f} s, keeping {self.trim_keep}" if self.trims else "none"
         return (
-            f"seed {self.seed}: members {len(self.members)}, {self.safety_seconds:.0f} s of faults "
+            f"seed {self.seed}: groups {groups}, {self.safety_seconds:.0f} s of faults "
             f"from {self.faults_from:.1f} s, one each {self.fault_gap:.1f} s, "
             f"new leaders struck {self.early_strikes:.0%}, link delay {1e3 * self.delay[0]:.1f}-"
             f"{1e3 * self.delay[1]:.1f} ms, {sizes}, producers {self.producers} "
@@ -102,23 +98,28 @@ class WorldPlan:
             f"<= {self.records_max} records of <= {self.body_max} B, window {self.window}), "
             f"consumers {self.consumers} (<= {self.fetch_bytes} B, resets {self.resets}, "
             f"lookups each {self.lookup_interval:.1f} s), "
+            f"of the product's own: {self.real_share:.0%} of the producers, "
+            f"{self.real_consumers} consumers, {int(self.administers)} administrators; "
+            f"name servers {len(self.name_servers)}, "
             f"trims: {trims}, keys {self.keys}, small tables {self.small_tables}, "
-            f"flush {self.flush.value}, waits for callers {self.waits_for_callers}, "
-            f"lazy driver {self.lazy_driver}"
+            f"flush {self.flush.value}, waits for callers {self.waits_for_callers}"
         )
 
 
 def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
     """Draw a seed's plan; `members` fixes the size of the group."""
     random, pace = Random(f"plan/{seed}"), Random(f"pace/{seed}")
-    weather = Random(f"weather/{seed}")
+    weather, cast = Random(f"weather/{seed}"), Random(f"cast/{seed}")
     count = members or random.choices((1, 3, 5), (3, 62, 35))[0]
+    groups = _groups(
+        count, 1 if members else Random(f"groups/{seed}").choices((1, 2, 3), GROUPS)[0]
+    )
     slowest = random.choice((0.001, 0.003, 0.01, 0.03))
     topic_id = random.randbytes(16)
     producers = random.randint(2, 4)
     return WorldPlan(
         seed=seed,
-        members=tuple("abcde"[:count]),
+        groups=groups,
         safety_seconds=random.uniform(SAFETY_SECONDS_MIN, SAFETY_SECONDS_MAX),
         faults_from=random.choice((0.0, 2.0, 5.0)),
         fault_gap=weather.choice((0.6, 1.6, 1.6, 3.0)),
@@ -148,17 +149,42 @@ def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
         trim_interval=random.uniform(1.0, 6.0),
         trim_keep=random.choice((0, 10, 100)),
         topic_id=topic_id,
-        queues=tuple((topic_id, queue) for queue in range(TOPIC_QUEUES)),
+        queues=tuple((topic_id, queue) for queue in range(TOPIC_QUEUES * len(groups))),
+        queues_per_group=TOPIC_QUEUES,
         gather_bytes=random.choice((0, 2, 64)) * KIB,
+        # A group hears of other groups by name servers alone.
+        name_servers=cast.choice(((), ("ns1",), ("ns1", "ns2"))[len(groups) > 1 :]),
+        real_share=cast.choice((0.0, 0.5, 0.5, 1.0)),
+        real_consumers=cast.choice((0, 1, 1, 2)),
+        administers=cast.random() < 0.6,
+        admin_interval=cast.choice((0.5, 1.0, 3.0)),
         keys=random.choice((5, 50, 1_000)),
         small_tables=random.random() < SMALL_TABLES_SHARE,
         flush=FlushMode.ASYNC if random.random() < ASYNC_SHARE else FlushMode.SYNC,
         waits_for_callers=pace.random() < 1 / 3,
-        lazy_driver=pace.random() < 1 / 3,
     )
 
 
+def _groups(members: int, count: int) -> dict[str, tuple[str, ...]]:
+    """Return so many groups; with several, none has more than three members."""
+    if count == 1:
+        return {"g": tuple("abcde"[:members])}
+    size = min(members, 3)
+    names = "abcdefijk"
+    return {
+        group: tuple(names[place * size : (place + 1) * size])
+        for place, group in enumerate("ghl"[:count])
+    }
+
+
+def hosts_of(producer: str) -> tuple[str, str]:
+    """Return the two hosts on which the lives of a producer run by turns."""
+    return producer, f"{producer}z"
+
+
 def client_names(plan: WorldPlan) -> Sequence[str]:
-    """Return the names of all clients of a plan."""
-    producers = [f"p{number}" for number in range(plan.producers)]
-    return [*producers, *(f"c{number}" for number in range(plan.consumers)), "admin"]
+    """Return the hosts of all clients of a plan."""
+    producers = [host for number in range(plan.producers) for host in hosts_of(f"p{number}")]
+    consumers = [f"c{number}" for number in range(plan.consumers)]
+    consumers += [f"r{number}" for number in range(plan.real_consumers)]
+    return [*producers, *consumers, "admin", "u"]

@@ -5,5 +5,6 @@ offsets_never_back  I14: a stored group offset grows, unless it is reset
 producer_verdicts   D11: verdicts on producers' batches follow from the log alone
 queue_contents      I8 and I9: contiguous offsets, no batch missing or stored twice
 right_stamps        D8: while most clocks are right, so is the group's time
+topic_history       D14: what a topic's name may be after everything that was answered
 trims_and_holds     S52: a queue's minimum moves by trims alone, and never beyond a hold
 """

@@ -47,14 +47,10 @@ class StoredBatch:
         return self.base_offset + self.record_count
 
 
-class QueueContents(Invariant):
-    """The true contents of every queue, and what each producer has stored."""
+class Contents:
+    """What all groups of a world hold: a queue is of one group."""
 
-    broken = Property.CONTIGUOUS_OFFSETS
-
-    def __init__(self, facts: Facts) -> None:
-        super().__init__(facts)
-        self.applied = 0
+    def __init__(self) -> None:
         self.queues: dict[QueueKey, dict[int, StoredBatch]] = {}
         self.ends: dict[QueueKey, int] = {}
         self.places: dict[BatchKey, list[tuple[QueueKey, int]]] = {}
@@ -62,9 +58,27 @@ class QueueContents(Invariant):
         self.messages: dict[tuple[bytes, int], tuple[QueueKey, int]] = {}
         """Where each stamped message lies, by producer id and number."""
         self.keyed: dict[str, list[tuple[StoredBatch, int]]] = {}
-        """By key, in the order of the log: batch and place of each record that has it."""
+        """By key, in the order of each log: batch and place of each record that has it."""
         self.rows: dict[tuple[bytes, int], StoredBatch] = {}
         """Batch of each stamped message, by producer id and number."""
+
+
+class QueueContents(Invariant):
+    """The true contents of the queues of one group, and what each producer has stored."""
+
+    broken = Property.CONTIGUOUS_OFFSETS
+
+    def __init__(self, facts: Facts, stored: Contents) -> None:
+        super().__init__(facts)
+        self.applied = 0
+        self.own_queues: dict[QueueKey, None] = {}
+        """The queues of this group that hold anything."""
+        self.queues = stored.queues
+        self.ends = stored.ends
+        self.places = stored.places
+        self.messages = stored.messages
+        self.keyed = stored.keyed
+        self.rows = stored.rows
         self._next_sequence: dict[tuple[bytes, int, QueueKey], int] = {}
         self._stamped: dict[tuple[bytes, int, QueueKey, int], int] = {}
         self.stored_count = 0
@@ -121,6 +135,7 @@ class QueueContents(Invariant):
             entry.time_ms,
         )
         self._remember(row, payload, stamped=stamped)
+        self.own_queues[queue] = None
         self.queues.setdefault(queue, {})[end] = row
         self.places.setdefault(row.key, []).append((queue, end))
         self.stored_count += 1

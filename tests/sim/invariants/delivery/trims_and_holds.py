@@ -34,9 +34,9 @@ class TrimsAndHolds(Invariant):
         self._holds: dict[QueueKey, dict[str, tuple[int, int]]] = {}
         """By owner: from which offset on, until which stamp."""
 
-    def asked(self, owner: str, queue: QueueKey, until_ms: int, seconds: float) -> None:
-        """Note that an owner got a hold of so many seconds, from now on."""
-        self._true_ends[queue, owner, until_ms] = self._stamps.true_ms() + int(1_000 * seconds)
+    def granted(self, owner: str, queue: QueueKey, until_ms: int, ends_ms: int) -> None:
+        """Note that an owner was told of a hold until a stamp: in true time, it may end then."""
+        self._true_ends[queue, owner, until_ms] = ends_ms
 
     def on_apply(
         self, member: MemberFacts, entry: Entry, results: Sequence[object], digest: bytes
