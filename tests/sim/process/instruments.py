@@ -12,11 +12,14 @@ from unittest.mock import patch
 
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_client import _machine
+from dledger_client._shell import runner
+from dledger_client._shell.unclosed import watch as _watch
 from tests.sim.network.patching import simulated_grpc
 from tests.sim.process.logs import logs_of_processes
 from tests.sim.process.loop import ProcessLoop
 
 _open = GroupRuntime.open
+
 _wall_ms = _machine.wall_ms
 _random_bytes = _machine.random_bytes
 
@@ -40,6 +43,12 @@ def _open_watched(runtime: GroupRuntime, on_failure: Callable[[BaseException], N
     loop.on_group_opened(runtime)
 
 
+def _watched(producer: object, engine: Any, *, at_exit: bool) -> None:
+    """A simulated process that dies leaves nobody who could tell of its unclosed producers."""
+    if _running() is None:
+        _watch(producer, engine, at_exit=at_exit)
+
+
 def _process_wall_ms() -> int:
     loop = _running()
     return _wall_ms() if loop is None else loop.wall_ms()
@@ -57,6 +66,7 @@ def instruments() -> Iterator[None]:
     with (
         replaced,
         patch.object(GroupRuntime, "open", _open_watched),
+        patch.object(runner, "watch", _watched),
         simulated_grpc(),
         logs_of_processes(),
     ):
