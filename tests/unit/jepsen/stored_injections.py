@@ -33,7 +33,7 @@ def find_nothing(b: Broken) -> bool:
     return bool(op)
 
 
-@kept("found-other", may="real-time")
+@kept("found-other", may="real-time not-found held-unreadable")
 def find_another(b: Broken) -> bool:
     op, other = _found(b), _found(b)
     if not op or not other or op.result[0][2] == other.result[0][2]:
