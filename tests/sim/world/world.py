@@ -102,7 +102,7 @@ class World:
         """Where the members' states lie. It is removed when the world is closed."""
         self._opened.enter_context(instruments())
         if plan.small_tables:
-            self._opened.enter_context(small_tables())
+            self._opened.enter_context(small_tables(with_duties=plan.producers > 0))
         self.network = Network(self.scheduler, Random(f"net/{plan.seed}"), plan.delay, self.trace)
         self.contents = Contents()
         self.oracle = Oracle(self.contents, self.story)
