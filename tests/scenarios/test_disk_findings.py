@@ -159,11 +159,12 @@ def test_an_old_copy_of_an_earlier_term_is_noticed_by_whoever_heard_the_later_on
     stage.finish()
 
 
-def test_an_old_copy_that_leads_steps_down_when_it_is_told() -> None:
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_an_old_copy_that_leads_steps_down_when_it_is_told(seed: int) -> None:
     """b knows what a has forgotten and cannot say so; c, restarted, does not know, and makes a the
     leader once it is filled again. As soon as b is heard, a must lead no more.
     """
-    stage = Stage("abc").formed()
+    stage = Stage("abc", seed).formed()
     old = stage.copy_disk("a")
     stage.elect("b")
     stage.join()

@@ -179,7 +179,10 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
                 "pass",
             )
         ],
-        [f"{DISK}.test_an_old_copy_that_leads_steps_down_when_it_is_told"],
+        [
+            f"{DISK}.test_an_old_copy_that_leads_steps_down_when_it_is_told:{seed}"
+            for seed in range(2, 5)
+        ],
     ),
     Mutant(
         "promise-of-the-life-before-binds-the-new-one",
