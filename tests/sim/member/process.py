@@ -14,7 +14,6 @@ from dledger.log.commit_log import CommitLog
 from dledger.raft.driver.host import GroupHost
 from dledger.raft.group import RaftGroup
 from dledger.state.machine import StateMachine
-from dledger.types import LogIndex
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.member import serve
 from dledger_broker.process.platform import Platform
@@ -70,7 +69,6 @@ class Process:
         self.loop.on_group_failed = self._group_failed
         self.loop.wall_ms = member.clock.wall_ms
         self.workers: list[SimWorker] = []
-        self.is_open = False
         self._serves = False
         self.failure: BaseException | None = None
         """What ended the process, as its group told it."""
@@ -141,7 +139,6 @@ class Process:
     def _group_opened(self, runtime: GroupRuntime) -> None:
         """Look at a group that recovery has opened and nobody started."""
         self.runtime = runtime
-        self.is_open = True
         if self.member.world.plan.waits_for_callers:
             self.group._wiring.proposals._gathering._trial = Convinced()
         watch(self)
@@ -183,8 +180,3 @@ class Process:
 
     def _log_line(self, level: str, event: str, fields: dict[str, object]) -> None:
         self.member.group.product_event(self.name, event, fields)
-
-    @property
-    def last_index(self) -> LogIndex:
-        """Return the index of its log's last entry."""
-        return self.log.last_index
