@@ -153,6 +153,26 @@ class Held(NotStored):
     """A hold keeps this part of the log, or there are too many of them; the text says which."""
 
 
+class ConsumerFenced(NotStored):
+    """This consumer does not own the queue any more: another one does, or its session ended."""
+
+
+class OffsetWasReset(NotStored):
+    """Somebody reset the offset of the queue meanwhile; what was read before is not committed."""
+
+
+class ConsumerGroupNotFound(NotStored):
+    """No such consumer group, and it was not created by itself."""
+
+
+class ConsumerGroupExists(NotStored):
+    """A consumer group of this name exists with other settings."""
+
+
+class ConsumerConflict(NotStored):
+    """The consumer does not fit the others of its group: topics, order or their number differ."""
+
+
 class ClientClosed(NotStored):
     """You closed this client; what was waiting was not sent (CLOSED). A new one is needed."""
 
@@ -199,6 +219,17 @@ _CLASSES: dict[Code, type[ClientError]] = {
     Code.TOO_MANY_TOPICS: TooManyTopics,
     Code.STALE_CREATION: InvalidRequest,
     Code.CLOSED: ClientClosed,
+    Code.FENCED: ConsumerFenced,
+    Code.LEASED: Overloaded,
+    Code.OFFSET_RESET: OffsetWasReset,
+    Code.TOO_MANY_RANGES: Overloaded,
+    Code.CONSUMER_GROUP_NOT_FOUND: ConsumerGroupNotFound,
+    Code.CONSUMER_GROUP_EXISTS: ConsumerGroupExists,
+    Code.SUBSCRIPTION_CONFLICT: ConsumerConflict,
+    Code.ORDER_CONFLICT: ConsumerConflict,
+    Code.TOO_MANY_CONSUMERS: ConsumerConflict,
+    Code.SESSION_ENDED: ConsumerFenced,
+    Code.TOO_MANY_TIMERS: Overloaded,
     Code.UNKNOWN_PRODUCER: ProducerRejected,
     Code.STALE_EPOCH: ProducerFenced,
     Code.SEQUENCE_GAP: ProducerRejected,

@@ -61,6 +61,18 @@ class Code(enum.IntEnum):
     TOO_MANY_TOPICS = 320
     STALE_CREATION = 321
     UNREADABLE_BATCH = 319
+    # 33x: consumer groups.
+    FENCED = 330
+    LEASED = 331
+    OFFSET_RESET = 332
+    TOO_MANY_RANGES = 333
+    CONSUMER_GROUP_NOT_FOUND = 334
+    CONSUMER_GROUP_EXISTS = 335
+    SUBSCRIPTION_CONFLICT = 336
+    ORDER_CONFLICT = 337
+    TOO_MANY_CONSUMERS = 338
+    SESSION_ENDED = 339
+    TOO_MANY_TIMERS = 340
     # 4xx: idempotent producers.
     UNKNOWN_PRODUCER = 400
     STALE_EPOCH = 401
@@ -127,6 +139,17 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.TOO_MANY_TOPICS: _no("the cluster has as many topics as it may have; delete some first"),
     Code.STALE_CREATION: _no("the creation is older than what is remembered of deleted topics"),
     Code.CLOSED: _no("this client object is closed, or was not started"),
+    Code.FENCED: _no("a newer claim of the queue is known; the sender does not own it any more"),
+    Code.LEASED: _later("another consumer has the queue until its lease ends or is given back"),
+    Code.OFFSET_RESET: _no("the offset was reset meanwhile; claim the queue again"),
+    Code.TOO_MANY_RANGES: _later("too many done ranges above the floor; commit the oldest first"),
+    Code.CONSUMER_GROUP_NOT_FOUND: _no("no such consumer group"),
+    Code.CONSUMER_GROUP_EXISTS: _no("a consumer group of this name has other settings"),
+    Code.SUBSCRIPTION_CONFLICT: _no("consumers of one group must subscribe to the same topics"),
+    Code.ORDER_CONFLICT: _no("an ordered consumer group needs ordered consumers, and the reverse"),
+    Code.TOO_MANY_CONSUMERS: _no("the consumer group has as many consumers as it may have"),
+    Code.SESSION_ENDED: _no("the consumer's session is over; join again"),
+    Code.TOO_MANY_TIMERS: _later("as many timers are waiting as may wait; let some fire first"),
     Code.UNKNOWN_PRODUCER: _no("the producer id is not registered or has expired"),
     Code.STALE_EPOCH: _no("a newer epoch of this producer is registered"),
     Code.SEQUENCE_GAP: _no("the batch does not follow the producer's last sequence"),

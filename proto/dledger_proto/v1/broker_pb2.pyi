@@ -344,25 +344,62 @@ class GroupOffset(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    RESETS_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     """the next to consume; -1 in answers: none stored"""
     metadata: _builtins.str
+    epoch: _builtins.int
+    """of the claim of the one who commits; 0: by assignment, without a claim"""
+    resets: _builtins.int
+    """as its claim was answered"""
     @_builtins.property
     def queue(self) -> Global___QueueRef: ...
+    @_builtins.property
+    def done(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetRange]:
+        """above the offset"""
+
     def __init__(
         self,
         *,
         queue: Global___QueueRef | None = ...,
         offset: _builtins.int = ...,
         metadata: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        resets: _builtins.int = ...,
+        done: _abc.Iterable[Global___OffsetRange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "offset", b"offset", "queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "epoch", b"epoch", "metadata", b"metadata", "offset", b"offset", "queue", b"queue", "resets", b"resets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupOffset: _TypeAlias = GroupOffset  # noqa: Y015
+
+@_typing.final
+class OffsetRange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    end: _builtins.int
+    """the offset behind the last"""
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "first", b"first"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OffsetRange: _TypeAlias = OffsetRange  # noqa: Y015
 
 @_typing.final
 class CommitOffsetsRequest(_message.Message):
@@ -377,6 +414,7 @@ class CommitOffsetsRequest(_message.Message):
     reset: _builtins.bool
     """allowed to go back"""
     member_id: _builtins.str
+    """empty: by assignment"""
     generation: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupOffset]: ...
