@@ -12,6 +12,7 @@ state         All tables of one group, wired to each other; what commands and qu
 tables        The prefix of each table's keys, and the one way to write rows
 values        Values that commands carry, tables keep and queries return
 commands/     What a command is, the list of all commands, their bytes
+consumers/    Consumer groups: settings, members, who has which queue (D20)
 lookup/       Indexes of single records: by key and by message id (S52)
 producers/    Idempotent producers: epochs, sequences, and what the group remembers (D11, S116)
 queues/       Consume queues: appending, trimming, holds, garbage (S51, D6)
