@@ -20,18 +20,9 @@ from tests.contract.grpc_service import (
     echo,
     echo_all,
     error_of,
-    run_in_memory,
-    run_real,
     write_on,
 )
 from tests.waiting import until
-
-
-@pytest.fixture(params=[run_real, run_in_memory], ids=["grpc", "memory"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Run a case on one of both."""
-    chosen: Run = request.param
-    return chosen
 
 
 def test_closed_channel(run: Run) -> None:

@@ -19,18 +19,9 @@ from tests.contract.grpc_service import (
     error_of,
     fail,
     return_at_once,
-    run_in_memory,
-    run_real,
     three_then_abort,
 )
 from tests.waiting import until
-
-
-@pytest.fixture(params=[run_real, run_in_memory], ids=["grpc", "memory"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Run a case on one of both."""
-    chosen: Run = request.param
-    return chosen
 
 
 def test_unary(run: Run) -> None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from dledger_client import AsyncAdmin, ConnectionConfig
+from dledger_client import ConnectionConfig
 from dledger_client.export import read_export
 from dledger_client.export.cluster_source import ClusterSource
 from dledger_client.export.engines.local import LocalEngine
@@ -31,10 +31,9 @@ from jepsen_tests.run.patience import Patience, Revive
 from jepsen_tests.run.recorder import Process
 from jepsen_tests.workloads.clients import (
     CALL_TIMEOUT_MS,
-    CONNECTION,
     place_of,
-    split_place,
 )
+from jepsen_tests.workloads.stored.doing import trim_at_random
 from jepsen_tests.workloads.values import value_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
@@ -46,7 +45,6 @@ TRIMMERS: Final = 2
 VERSIONS_MEAN: Final = 5
 """So many runs on average a session takes."""
 EXPORT_PAUSE_SECONDS: Final = 0.5
-TRIM_PAUSE_SECONDS: Final = 0.5
 TRIM_KEEPS: Final = 5
 BATCH_MAX: Final = 5
 PATIENT: Final = ConnectionConfig(call_timeout_ms=2 * CALL_TIMEOUT_MS)
@@ -152,7 +150,7 @@ class ExportsWorkload(Workload):
         return [
             *(self._send(stage, next(randoms)) for _ in range(senders)),
             *(self._export(stage, next(randoms)) for _ in range(EXPORTERS)),
-            *(self._trim(stage, next(randoms)) for _ in range(TRIMMERS)),
+            *(trim_at_random(stage, next(randoms), PLACES, TRIM_KEEPS) for _ in range(TRIMMERS)),
         ]
 
     async def setup(self, stage: Stage) -> None:
@@ -189,20 +187,6 @@ class ExportsWorkload(Workload):
             lambda shown: shown, reads=True,
         )  # fmt: skip
         return done
-
-    async def _trim(self, stage: Stage, random: Random) -> None:
-        async with (
-            aclosing(stage.worker(random)) as worker,
-            AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
-        ):
-            while not stage.over.is_set():
-                await stage.pause(random, TRIM_PAUSE_SECONDS)
-                place = random.choice(PLACES)
-                bounds = await worker.bounds(place)
-                if bounds is not None and bounds[0] < bounds[1] - TRIM_KEEPS:
-                    offset = random.randint(bounds[0] + 1, bounds[1] - TRIM_KEEPS)
-                    trim = partial(admin.trim, *split_place(place), offset)
-                    await worker.process.do("trim", place, offset, trim, lambda found: found)
 
     async def finish(self, stage: Stage, revive: Revive) -> None:
         """Finish what is open, and publish the rest."""

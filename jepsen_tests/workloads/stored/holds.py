@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Final
 from dledger_client import AsyncAdmin
 from jepsen_tests.backends.surface import Setting
 from jepsen_tests.run.patience import Revive
-from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
+from jepsen_tests.workloads.clients import Worker, place_of, split_place
+from jepsen_tests.workloads.stored.doing import trim_at_random, worker_and_admin
 from jepsen_tests.workloads.stored.finding import look_at, show_stamps
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
@@ -30,7 +31,6 @@ LONG: Final = 0.15
 """Share of holds that are long."""
 HOLDERS: Final = 4
 TRIMMERS: Final = 2
-TRIM_PAUSE_SECONDS: Final = 0.3
 LOOKS_MAX: Final = 4
 """A holder reads so many records between two changes of its hold."""
 BATCH_MAX: Final = 10
@@ -56,7 +56,7 @@ class HoldsWorkload(Workload):
             self._tick(stage, next(randoms)),
             *(self._send(stage, next(randoms)) for _ in range(senders)),
             *(self._hold(stage, next(randoms)) for _ in range(HOLDERS)),
-            *(self._trim(stage, next(randoms)) for _ in range(TRIMMERS)),
+            *(trim_at_random(stage, next(randoms), PLACES, 0) for _ in range(TRIMMERS)),
         ]
 
     async def _tick(self, stage: Stage, random: Random) -> None:
@@ -77,10 +77,7 @@ class HoldsWorkload(Workload):
         An owner whose call had an unknown outcome is not used again: a late copy of that call could
         take the place of a later hold.
         """
-        async with (
-            aclosing(stage.worker(random)) as worker,
-            AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
-        ):
+        async with worker_and_admin(stage, random) as (worker, admin):
             for turn in itertools.count():
                 if stage.over.is_set():
                     return
@@ -112,20 +109,6 @@ class HoldsWorkload(Workload):
             offset = random.randint(offset, end)
             if ttl_ms != LONG_MS and random.random() < 0.3:
                 return  # the hold ends by itself
-
-    async def _trim(self, stage: Stage, random: Random) -> None:
-        async with (
-            aclosing(stage.worker(random)) as worker,
-            AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
-        ):
-            while not stage.over.is_set():
-                await stage.pause(random, TRIM_PAUSE_SECONDS)
-                place = random.choice(PLACES)
-                bounds = await worker.bounds(place)
-                if bounds is not None and bounds[0] < bounds[1]:
-                    offset = random.randint(bounds[0] + 1, bounds[1])
-                    trim = partial(admin.trim, *split_place(place), offset)
-                    await worker.process.do("trim", place, offset, trim, lambda found: found)
 
     async def finish(self, stage: Stage, revive: Revive) -> None:
         await show_stamps(stage, (*PLACES, CLOCK), revive)

@@ -1,14 +1,14 @@
 """W10: lookups by offset, by key and by message id, beside sends and failovers."""
 
 from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import ClassVar, Final
 
 from dledger_client import AsyncAdmin, SendResult
-from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, shown_sent, split_place
+from jepsen_tests.workloads.clients import Worker, place_of, shown_sent, split_place
+from jepsen_tests.workloads.stored.doing import act_at_random
 from jepsen_tests.workloads.stored.finding import look_at, look_up
 from jepsen_tests.workloads.values import attributes_of, message_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
@@ -50,14 +50,7 @@ class LookupsWorkload(Workload):
         """Of any outcome, with a key."""
 
     async def work(self, stage: Stage, random: Random) -> None:
-        async with (
-            aclosing(stage.worker(random)) as worker,
-            AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
-        ):
-            await worker.assign(dict.fromkeys(PLACES, 0))
-            while not stage.over.is_set():
-                await self._act(worker, admin, random.choice(PLACES))
-                await stage.pause(random)
+        await act_at_random(stage, random, PLACES, self._act)
 
     async def _act(self, worker: Worker, admin: AsyncAdmin, place: str) -> None:
         random, process = worker.random, worker.process

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import aclosing
 from functools import partial
 from random import Random
 from typing import ClassVar, Final
 
 from dledger_client import AsyncAdmin
 from jepsen_tests.run.patience import Revive
-from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, split_place
+from jepsen_tests.workloads.clients import Worker, place_of, split_place
+from jepsen_tests.workloads.stored.doing import act_at_random
 from jepsen_tests.workloads.stored.finding import look_at, show_stamps
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
@@ -40,14 +40,7 @@ class TimesWorkload(Workload):
         """Store times that lookups showed."""
 
     async def work(self, stage: Stage, random: Random) -> None:
-        async with (
-            aclosing(stage.worker(random)) as worker,
-            AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
-        ):
-            await worker.assign(dict.fromkeys(PLACES, 0))
-            while not stage.over.is_set():
-                await self._act(worker, admin, random.choice(PLACES))
-                await stage.pause(random)
+        await act_at_random(stage, random, PLACES, self._act)
 
     async def _act(self, worker: Worker, admin: AsyncAdmin, place: str) -> None:
         random = worker.random
