@@ -112,6 +112,13 @@ class ConsumerEngine:
             await self.cluster.refreshed()
             names |= self._member_names(groups)
         if prefer not in names:
+            unknown = [group for group in groups if not self._member_names([group])]
+            if unknown:
+                raise error_of(
+                    Code.UNAVAILABLE,
+                    f"prefer: {prefer!r}: the members of {', '.join(sorted(unknown))} are not known"
+                    " now",
+                )
             choices = ", ".join([*PREFERENCES, *sorted(names)])
             raise invalid(f"prefer: {prefer!r}, must be one of {choices}")
 

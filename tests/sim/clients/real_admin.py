@@ -15,6 +15,7 @@ from dledger_client import AsyncAdmin
 from dledger_client._core.routes import TopicRoute
 from dledger_client.errors import (
     ClientError,
+    InvalidRequest,
     NothingFound,
     OffsetOutOfRange,
     Overloaded,
@@ -22,7 +23,7 @@ from dledger_client.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from dledger_client.model import FoundRecord
+from dledger_client.model import FoundRecord, QueueHold
 from dledger_proto.errors import Code
 from tests.sim.clients.lookups import (
     Found,
@@ -46,6 +47,7 @@ from tests.sim.invariants.delivery.topic_history import (
     Update,
 )
 from tests.sim.invariants.violation import Property, Violation
+from tests.sim.world.clock import true_ms
 
 if TYPE_CHECKING:
     from tests.sim.world.world import World
@@ -62,8 +64,12 @@ BUSY: Final = (Unavailable, Overloaded, UnknownOutcome)
 """What a call that only reads may end with while members fail."""
 RULES: Final = frozenset((Code.TOPIC_EXISTS, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT))
 """Refusals that the state of a topic explains."""
-ACTIONS: Final = {"change": 4, "describe": 2, "list": 1, "look up": 4, "bounds": 1, "look on": 1}
+ACTIONS: Final = {
+    "change": 4, "describe": 2, "list": 1, "look up": 4, "bounds": 1, "look on": 1, "hold": 2,
+    "list holds": 1,
+}  # fmt: skip
 """How often each comes."""
+HOLD_MS: Final = (1_000, 5_000, 60_000)
 
 T = TypeVar("T")
 
@@ -79,6 +85,9 @@ class RealAdmin:
         self._groups = tuple(world.groups)
         self.running = True
         self.histories: dict[str, TopicHistory] = {}
+        self._holds: dict[str, QueueHold] = {}
+        """By owner: what this administrator was told that it holds. No owner holds twice."""
+        self._holds_asked = 0
         self._process: ClientProcess | None = None
 
     def start(self) -> None:
@@ -118,6 +127,10 @@ class RealAdmin:
                 await self._look_up(admin)
             case "bounds":
                 await self._read_bounds(admin)
+            case "hold":
+                await self._hold(admin)
+            case "list holds":
+                await self._list_holds(admin)
             case _:
                 await self._look_on(admin)
 
@@ -278,6 +291,58 @@ class RealAdmin:
             assert found is not None
             end = found[queue[1]].maximum
             self._oracle.read_end("the administrator", queue, floors.get(queue, 0), end)
+
+    async def _hold(self, admin: AsyncAdmin) -> None:
+        """Keep a queue for a while, or end a hold before its time."""
+        if self._holds and self._random.random() < 0.3:
+            owner = self._random.choice(list(self._holds))
+            held = self._holds.pop(owner)
+            await self._busy(admin.release_hold(owner, TOPIC, held.queue))
+            return
+        queue = self._random.choice(self._world.plan.queues)
+        first, end = self._oracle.minimums.get(queue, 0), self._oracle.contents.ends.get(queue, 0)
+        offset = self._random.randint(min(first, end), end)
+        self._holds_asked += 1
+        owner = f"{HOST}{self._holds_asked}"
+        asked_ms = true_ms(self._world.scheduler)
+        ttl_ms = self._random.choice(HOLD_MS)
+        try:
+            until_ms = await self._busy(admin.hold(owner, TOPIC, queue[1], offset, ttl_ms))
+        except OffsetOutOfRange:
+            if offset >= self._oracle.minimums.get(queue, 0):
+                raise
+            return
+        except InvalidRequest as error:
+            if "until_ms" not in error.detail:  # else its time was over before it was stored
+                raise
+            return
+        if until_ms is None:
+            return
+        self._oracle.counts["administrator's holds"] += 1
+        group = self._world.group_of(queue)
+        self._holds[owner] = QueueHold(
+            TOPIC, queue[0], group.name, queue[1], owner, offset, until_ms
+        )
+        group.invariants.trims.granted(owner, queue, until_ms, asked_ms + ttl_ms)
+
+    async def _list_holds(self, admin: AsyncAdmin) -> None:
+        """List all holds: those of this administrator that last are as it was told."""
+        mine = dict(self._holds)
+        found = await self._busy(admin.holds())
+        if found is None:
+            return
+        self._oracle.counts["lists of holds"] += 1
+        listed = {each.owner: each for each in found}
+        for owner, held in mine.items():
+            lasts = held.until_ms > self._newest_stamp(held.group)
+            if listed.get(owner, held) != held or (lasts and owner not in listed):
+                raise Violation(Property.TRIMS, f"{owner} holds {held}, listed {listed.get(owner)}")
+
+    def _newest_stamp(self, group: str) -> int:
+        """Return the newest stamp that any member of a group has applied."""
+        members = self._world.groups[group].members.values()
+        running = [member.process.machine for member in members if member.process is not None]
+        return max((machine.applied_time_ms for machine in running), default=1 << 62)
 
     async def _look_on(self, admin: AsyncAdmin) -> None:
         """Ask every member for its status: one term has one leader."""

@@ -18,6 +18,7 @@ from dledger_client import (
     QueueNotFound,
     StartAt,
     TopicNotFound,
+    Unavailable,
 )
 from dledger_client._core.routes import RouteChange
 from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX, KIB
@@ -201,6 +202,21 @@ def test_an_unknown_preferred_member_is_refused_and_not_the_leader_read() -> Non
                 "prefer: 'nobody', must be one of leader, follower, a0, a1, a2"
             )
             assert consumer.assignment() == []
+
+    run(body())
+
+
+def test_a_preferred_member_of_a_group_without_known_members_is_not_called_wrong() -> None:
+    """All members of group b are away from the name servers; one of them may be the preferred."""
+
+    async def body() -> None:
+        async with (
+            FakeCluster({"a": 3}, {"t": [("a", 1), ("b", 1)]}) as cluster,
+            AsyncConsumer(cluster.bootstrap, config(prefer="b1")) as consumer,
+        ):
+            with pytest.raises(Unavailable) as refused:
+                await consumer.assign("t")
+            assert "prefer: 'b1': the members of b are not known" in refused.value.detail
 
     run(body())
 
