@@ -26,7 +26,6 @@ import pyarrow as pa
 from dledger.log.atomic_file import CorruptFile, NewerFile
 from dledger.log.folder import IDENTITY_FILE
 from dledger.log.identity import Identity, parse_identity
-from dledger.state.offsets import check_consumer_group
 from dledger.state.queues.table import NO_POSITION
 from dledger.state.saved import SavedState
 from dledger.state.topics.layout import queues_of
@@ -366,8 +365,8 @@ class FolderPlanner:
             by_time = {time_ms: queues.offset_by_time(queue, time_ms) for time_ms in times_ms}
             stored = None
             if question.group:
-                name = check_consumer_group(question.group)
-                stored = folder.state.offsets.read(name, topic.topic_id, number)
+                state, queue_id = folder.state, (topic.topic_id, number)
+                stored = state.progress.stored(state.topics, question.group, queue_id)
         return QueueState(
             topic.name, topic.topic_id, number, owner, queue.minimum, queue.maximum, tuple(found),
             by_time, None if stored is None else stored.offset,

@@ -19,6 +19,8 @@ from dledger.state.lookup.runs import decode_directory
 from dledger.state.machine import APPLIED_VALUE
 from dledger.state.offsets import OFFSET_VALUE
 from dledger.state.producers.table import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
+from dledger.state.progress.row import decode_progress
+from dledger.state.progress.wave import decode_window
 from dledger.state.queues.garbage import GARBAGE_SIZE
 from dledger.state.queues.holds import HOLD_VALUE
 from dledger.state.queues.table import NO_POSITION, QUEUE_VALUE, ROW
@@ -266,6 +268,30 @@ def _group_offset(key: bytes, value: bytes) -> tuple[str, Fields]:
     }
 
 
+def _progress(key: bytes, value: bytes) -> tuple[str, Fields]:
+    size = _ID_SIZE + _QUEUE_SIZE
+    row = decode_progress(value)
+    return f"{key[size:].hex()} {_queue_name(key[:_ID_SIZE], key[_ID_SIZE:size])}", {
+        "floor": row.floor,
+        "committed_ms": row.committed_ms,
+        "metadata": row.metadata,
+        "epoch": row.epoch,
+        "consumer": row.consumer,
+        "holding": row.holding.name,
+        "lease_until_ms": row.lease_until_ms,
+        "resets": row.resets,
+        "done": [f"{first} to {end - 1}" for first, end in row.done],
+        "suspended": [
+            f"{offset}: {attempts} attempts, until {until_ms}"
+            for offset, (attempts, until_ms) in sorted(row.suspended.items())
+        ],
+    }
+
+
+def _failure_wave(key: bytes, value: bytes) -> tuple[str, Fields]:
+    return key.hex(), dict(decode_window(value)._asdict())
+
+
 def _hold(key: bytes, value: bytes) -> tuple[str, Fields]:
     offset, until_ms = HOLD_VALUE.unpack(value)
     return _queue_and_name(key), {"offset": offset, "until_ms": until_ms}
@@ -295,6 +321,8 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.KEY_HASHES: _key_hashes,
     Table.MESSAGE_IDS: _message_ids,
     Table.GROUP_OFFSET: _group_offset,
+    Table.PROGRESS: _progress,
+    Table.FAILURE_WAVE: _failure_wave,
     Table.PRODUCER: _producer,
     Table.PRODUCER_ACTIVITY: _producer_activity,
     Table.PRODUCER_QUEUE: _producer_queue,

@@ -221,6 +221,7 @@ _CLASSES: dict[Code, type[ClientError]] = {
     Code.CLOSED: ClientClosed,
     Code.FENCED: ConsumerFenced,
     Code.LEASED: Overloaded,
+    Code.GROUP_PAUSED: Overloaded,
     Code.OFFSET_RESET: OffsetWasReset,
     Code.TOO_MANY_RANGES: Overloaded,
     Code.CONSUMER_GROUP_NOT_FOUND: ConsumerGroupNotFound,

@@ -1,27 +1,21 @@
-"""What consumer groups have consumed: the next offset of each queue (S99, I14).
+"""Offsets that are stored under a name: the next offset to consume of each queue (S99, I14).
 
-Owns: the offset table and the rule that an offset goes back only by an explicit reset. Not: who is
-a member of a group.
+Owns: the offset table and the rule that an offset goes back only by an explicit reset. Not: the
+progress of consumer groups that were created (`progress/`); such a group takes over what is stored
+under its name.
 
     40 topic_id, queue u32, consumer group  -> offset i64, time_ms i64, metadata, UTF-8
 """
 
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dledger.state.commands.codec import Int64, UInt32, UInt64
-from dledger.state.commands.command import Command
 from dledger.state.queues.table import Queue
-from dledger.state.results import OffsetsCommitted, Refused
 from dledger.state.tables import KEY_U32, PREFIX, Table, Writer
 from dledger.state.values import StoredOffset
-from dledger.types import Entry
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import GROUP_NAME_LENGTH_MAX
-
-if TYPE_CHECKING:
-    from dledger.state.state import State
 
 METADATA_SIZE_MAX: Final = 4_096
 OFFSET_VALUE: Final = struct.Struct("<qq")
@@ -38,17 +32,35 @@ def check_consumer_group(consumer_group: str) -> bytes:
     return name
 
 
+class DoneRange(NamedTuple):
+    """Offsets that are done: first <= offset < end."""
+
+    first: Int64
+    end: Int64
+
+    def describe(self) -> str:
+        """Return one word."""
+        return f"{self.first}..{self.end - 1}"
+
+
 class CommitOffset(NamedTuple):
-    """The next offset to consume of one queue."""
+    """The next offset to consume of one queue, and what is done above it."""
 
     topic_id: bytes
     queue: UInt32
     offset: Int64
     metadata: str = ""
+    epoch: UInt64 = 0
+    """Of the claim of the one who commits; 0: by assignment, without a claim."""
+    resets: UInt32 = 0
+    """As the claim was answered."""
+    done: tuple[DoneRange, ...] = ()
 
     def describe(self) -> str:
         """Return one word."""
-        return f"{self.topic_id.hex()}/{self.queue}@{self.offset}"
+        done = "".join(f"+{each.describe()}" for each in self.done)
+        claim = f"#{self.epoch}.{self.resets}" if self.epoch else ""
+        return f"{self.topic_id.hex()}/{self.queue}@{self.offset}{done}{claim}"
 
 
 class OffsetTable:
@@ -85,43 +97,11 @@ class OffsetTable:
         )
         return Code.OK, item.offset
 
-
-@dataclass(frozen=True, slots=True)
-class CommitOffsets(Command[OffsetsCommitted]):
-    """Store a consumer group's offsets; each is taken or refused on its own."""
-
-    NUMBER: ClassVar = 7
-    WIRE_ORDER: ClassVar = ("consumer_group", "reset", "member_id", "generation", "offsets")
-
-    consumer_group: str
-    offsets: tuple[CommitOffset, ...]
-    reset: bool = False
-    """True: may go back (I14)."""
-    member_id: str = ""
-    generation: UInt64 = 0
-    """With `member_id`: who commits; carried for fencing by group membership."""
-
-    @property
-    def rows_read_max(self) -> int:
-        return 2 * len(self.offsets)
-
-    def apply(self, state: "State", entry: Entry) -> OffsetsCommitted | Refused:
-        """Store what may be stored; say of each why not."""
-        consumer_group = check_consumer_group(self.consumer_group)
-        codes: list[Code] = []
-        stored: list[int] = []
-        for item in self.offsets:
-            try:
-                queue = state.queue(item.topic_id, item.queue)
-            except DledgerError as error:
-                code, offset = error.code, -1
-            else:
-                code, offset = state.offsets.commit(
-                    consumer_group, item, queue, entry.time_ms, reset=self.reset
-                )
-            codes.append(code)
-            stored.append(offset)
-        return OffsetsCommitted(tuple(codes), tuple(stored))
+    def delete(self, consumer_group: bytes, topic_id: bytes, queue: int) -> None:
+        """Delete what is stored; no effect when nothing is."""
+        key = _key(consumer_group, topic_id, queue)
+        if self._store.get(key) is not None:
+            self._writer.delete(key)
 
 
 def _key(consumer_group: bytes, topic_id: bytes, queue: int) -> bytes:

@@ -7,7 +7,6 @@ the newest state takes a read barrier first (D9, D10).
 
 from typing import Final
 
-from dledger.state.offsets import check_consumer_group
 from dledger.state.queues.table import Queue
 from dledger.state.state import State
 from dledger.state.topics.commands import ForgetTopics
@@ -174,4 +173,5 @@ class Queries:
     ) -> StoredOffset | None:
         """Return what a consumer group committed, or None. Raises as `State.queue`."""
         self._state.queue(topic_id, queue)
-        return self._state.offsets.read(check_consumer_group(consumer_group), topic_id, queue)
+        state = self._state
+        return state.progress.stored(state.topics, consumer_group, (topic_id, queue))

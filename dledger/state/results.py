@@ -6,6 +6,7 @@ A refusal is a result, never an exception: every member computes it alike (D6, D
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dledger.state.progress.row import Progress
 from dledger.state.values import Topic
 from dledger_proto.errors import Code
 
@@ -83,6 +84,42 @@ class OffsetsCommitted:
     stored_offsets: tuple[int, ...]
 
 
+class Claimed(NamedTuple):
+    """What a claim came to: OK or why not."""
+
+    code: Code
+    detail: str
+    row: Progress | None = None
+    """As it is now; None when the queue cannot be served."""
+    lease_left_ms: int = 0
+    """Of an ordered group: of the consumer's own lease, or with LEASED of the other's."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesClaimed:
+    """Of each queue of the command, in its order."""
+
+    rows: tuple[Claimed, ...]
+    time_ms: int
+    """The leader's stamp: what leases and suspensions are measured by."""
+    paused: str = ""
+    """Why the group is handed nothing; empty: it is not paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesReleased:
+    """Of each queue of the command: OK or why not."""
+
+    codes: tuple[Code, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResumed:
+    """Why the group was paused; empty: it was not."""
+
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Trimmed:
     """The queue's minimum now. `held_by`: the owner of the hold that stopped the trim, or empty."""
@@ -116,6 +153,9 @@ Result = (
     | Taken
     | ProducersExpired
     | OffsetsCommitted
+    | QueuesClaimed
+    | QueuesReleased
+    | GroupResumed
     | Trimmed
     | Held
     | FormatLevelSet

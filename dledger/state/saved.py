@@ -2,7 +2,7 @@
 
 Owns: the base of a store that nothing writes to, and what is checked when it is opened. Not: rows
 and tables, which are those of a running member (`topics/table.py`, `queues/table.py`,
-`offsets.py`).
+`progress/table.py`).
 
 The rows are those of the newest whole commit. They are read without LMDB, because LMDB can end the
 process when a file is damaged, and without a lock or any other trace. Opening costs a few pages,
@@ -19,6 +19,7 @@ from dledger.state.counted_time import CountedTime
 from dledger.state.format_level import FORMAT_LEVEL_MAX, read_level
 from dledger.state.machine import APPLIED_KEY, APPLIED_VALUE
 from dledger.state.offsets import OffsetTable
+from dledger.state.progress.table import ProgressTable
 from dledger.state.queues.table import QueueTable
 from dledger.state.tables import Writer
 from dledger.state.topics.table import TopicTable
@@ -96,7 +97,7 @@ class SavedState:
             self.topics = TopicTable(writer, CountedTime(writer))
             live = self.topics.since(-1, with_deleted=False)
             self.queues = QueueTable(writer, frozenset(topic.topic_id for topic in live))
-            self.offsets = OffsetTable(writer)
+            self.progress = ProgressTable(writer, OffsetTable(writer))
         except BaseException:
             base.close()
             raise

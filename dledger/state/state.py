@@ -12,17 +12,22 @@ from dledger.state.format_level import FormatLevel
 from dledger.state.lookup.key_index import KeyIndex
 from dledger.state.lookup.message_ids import MessageIdIndex
 from dledger.state.offsets import OffsetTable
-from dledger.state.producers.sweep import ProducerSweep
-from dledger.state.producers.table import ProducerTable
+from dledger.state.producers.table import TOPIC_AT, ProducerTable
+from dledger.state.progress.table import GROUP_AT, ProgressTable
+from dledger.state.progress.wave import Waves
 from dledger.state.queues.garbage import Garbage
 from dledger.state.queues.holds import HoldTable
 from dledger.state.queues.table import Queue, QueueTable
 from dledger.state.tables import PREFIX, Table, Writer, after
+from dledger.state.topics.sweep import TopicSweep
 from dledger.state.topics.table import TopicTable
 from dledger.store.store import StateStore
 from dledger_proto.errors import Code, DledgerError
 
-TOPIC_FIRST_TABLES = (Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.HOLD)
+TOPIC_FIRST_TABLES = (
+    Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.PROGRESS, Table.FAILURE_WAVE,
+    Table.HOLD,
+)  # fmt: skip
 """Tables whose keys begin with the topic's id."""
 
 
@@ -41,9 +46,20 @@ class State:
             self.queues.was_trimmed = True
         self.garbage = Garbage(writer)
         self.offsets = OffsetTable(writer)
+        self.progress = ProgressTable(writer, self.offsets)
+        self.waves = Waves(writer)
         self.holds = HoldTable(writer)
         self.producers = ProducerTable(writer, self.time)
-        self.sweep = ProducerSweep(writer, self.topics, self.producers.delete_queue)
+        self.sweeps = (
+            TopicSweep(
+                writer, self.topics, b"producers", Table.PRODUCER_QUEUE, TOPIC_AT,
+                self.producers.delete_queue,
+            ),
+            TopicSweep(
+                writer, self.topics, b"progress", Table.PROGRESS, GROUP_AT,
+                self.progress.delete_row,
+            ),
+        )  # fmt: skip
         self.message_ids = MessageIdIndex(writer, self.topics, self.queues)
         self.keys = KeyIndex(writer, self.queues, self.garbage)
 
@@ -72,7 +88,8 @@ class State:
         for topic_id in self.topics.take_deleted():
             self.queues.forget_topic(topic_id)
             self.keys.forget_topic(topic_id)
-            self.sweep.start()
+            for sweep in self.sweeps:
+                sweep.start()
             self.message_ids.start_sweeping()
             for table in TOPIC_FIRST_TABLES:
                 prefix = PREFIX[table] + topic_id
@@ -83,5 +100,6 @@ class State:
         self.keys.write_changed()
         self.garbage.collect(payloads)
         self.producers.write_changed()
-        self.sweep.step(payloads)
+        for sweep in self.sweeps:
+            sweep.step(payloads)
         return self.queues.write_changed()

@@ -47,6 +47,8 @@ class Table(enum.IntEnum):
     KEY_HASHES = 0x31
     MESSAGE_IDS = 0x38
     GROUP_OFFSET = 0x40
+    PROGRESS = 0x41
+    FAILURE_WAVE = 0x45
     PRODUCER = 0x50
     PRODUCER_ACTIVITY = 0x51
     PRODUCER_QUEUE = 0x52

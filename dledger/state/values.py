@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dledger.state.commands.codec import UInt8, UInt32, UInt64
+from dledger.state.consumers.settings import GroupSettings
 
 PERMISSION_READ: Final = 4
 PERMISSION_WRITE: Final = 2
@@ -63,6 +64,13 @@ class Topic:
     control_index: UInt64
     """Index in the control group's log that decided this."""
     deleted: bool = False
+    settings: tuple[GroupSettings, ...] = ()
+    """Of the consumer group that the topic is; empty: it is none."""
+
+    @property
+    def consumer_group(self) -> GroupSettings | None:
+        """The settings of the consumer group that this topic is; None: it is none."""
+        return self.settings[0] if self.settings else None
 
     def owner_of(self, queue: int) -> str:
         """Return the group that holds a queue; empty when the topic never had such a queue."""

@@ -73,6 +73,7 @@ class Code(enum.IntEnum):
     TOO_MANY_CONSUMERS = 338
     SESSION_ENDED = 339
     TOO_MANY_TIMERS = 340
+    GROUP_PAUSED = 341
     # 4xx: idempotent producers.
     UNKNOWN_PRODUCER = 400
     STALE_EPOCH = 401
@@ -150,6 +151,7 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.TOO_MANY_CONSUMERS: _no("the consumer group has as many consumers as it may have"),
     Code.SESSION_ENDED: _no("the consumer's session is over; join again"),
     Code.TOO_MANY_TIMERS: _later("as many timers are waiting as may wait; let some fire first"),
+    Code.GROUP_PAUSED: _later("the consumer group is paused: resume it when its cause is gone"),
     Code.UNKNOWN_PRODUCER: _no("the producer id is not registered or has expired"),
     Code.STALE_EPOCH: _no("a newer epoch of this producer is registered"),
     Code.SEQUENCE_GAP: _no("the batch does not follow the producer's last sequence"),

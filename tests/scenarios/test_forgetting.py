@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from dledger.state.machine import StateMachine
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import CommitOffset
 from dledger.state.producers import expiry
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.table import ACTIVITY_STEP_MS
+from dledger.state.progress.commits import CommitOffsets
 from dledger.state.results import ProducersExpired, Result, TopicsForgotten
 from dledger.state.tables import Table
 from dledger.state.topics.commands import DeleteTopic, ForgetTopics, ImportTopic

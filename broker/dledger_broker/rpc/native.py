@@ -6,6 +6,7 @@ member executes them (`table`, `calls`), the streams (`streams`).
 
 from collections.abc import Iterable, Sequence
 
+from dledger.state.offsets import CommitOffset, DoneRange
 from dledger.state.results import Taken
 from dledger_broker.read import plan_reads as planning
 from dledger_broker.read.lookups import Found, KeyQuestion
@@ -57,12 +58,19 @@ async def commit_offsets(call: Call, request: pb.CommitOffsetsRequest) -> pb.Com
     committed = await call.messaging.commit_offsets(
         request.consumer_group,
         [
-            (queue, row.offset, row.metadata)
+            CommitOffset(
+                queue.topic_id,
+                queue.number,
+                row.offset,
+                row.metadata,
+                row.epoch,
+                row.resets,
+                tuple(DoneRange(each.first, each.end) for each in row.done),
+            )
             for queue, row in zip(queues, request.offsets, strict=True)
         ],
         reset=request.reset,
         member_id=request.member_id,
-        generation=request.generation,
     )
     return pb.CommitOffsetsReply(
         codes=[int(code) for code in committed.codes], stored_offsets=committed.stored_offsets

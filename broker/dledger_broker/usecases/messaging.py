@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from dledger.state.offsets import METADATA_SIZE_MAX, CommitOffset, CommitOffsets
+from dledger.state.offsets import METADATA_SIZE_MAX, CommitOffset
 from dledger.state.producers.registration import RegisterProducer
+from dledger.state.progress.commits import CommitOffsets
+from dledger.state.progress.ranges import RANGES_MAX
 from dledger.state.queues.trim import Trim
 from dledger.state.results import OffsetsCommitted, Registered, Taken, Trimmed
 from dledger.state.values import PERMISSION_READ, Topic
@@ -127,33 +129,26 @@ class Messaging:
     async def commit_offsets(
         self,
         consumer_group: str,
-        offsets: Sequence[tuple[Queue, int, str]],
+        offsets: Sequence[CommitOffset],
         *,
         reset: bool,
         member_id: str,
-        generation: int,
     ) -> OffsetsCommitted:
         """Store the next offset to consume of each queue; each queue is refused alone (I14)."""
         check_group_name("consumer_group", consumer_group)
         check_client_id("member_id", member_id)
-        for queue, offset, metadata in offsets:
-            if offset < 0 or len(metadata.encode()) > METADATA_SIZE_MAX:
+        for item in offsets:
+            if item.offset < 0 or len(item.metadata.encode()) > METADATA_SIZE_MAX:
                 raise invalid(
-                    f"queue {queue.number}: offset {offset} must be 0 or more, metadata of "
-                    f"{len(metadata)} characters at most {METADATA_SIZE_MAX} bytes"
+                    f"queue {item.queue}: offset {item.offset} must be 0 or more, metadata of "
+                    f"{len(item.metadata)} characters at most {METADATA_SIZE_MAX} bytes"
                 )
-        return await self.view.commands.propose(
-            CommitOffsets(
-                consumer_group,
-                tuple(
-                    CommitOffset(queue.topic_id, queue.number, offset, metadata)
-                    for queue, offset, metadata in offsets
-                ),
-                reset=reset,
-                member_id=member_id,
-                generation=generation,
-            )
-        )
+            if len(item.done) > RANGES_MAX:
+                raise invalid(
+                    f"queue {item.queue}: {len(item.done)} done ranges, at most {RANGES_MAX}"
+                )
+        command = CommitOffsets(consumer_group, tuple(offsets), reset=reset, member_id=member_id)
+        return await self.view.commands.propose(command)
 
     async def read_offsets(
         self, consumer_group: str, queues: Sequence[Queue]

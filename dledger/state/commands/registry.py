@@ -10,23 +10,27 @@ such a command is of a newer format level, and the member stops. A member that s
 would have another state than its peers (D6).
 
 Gone are the numbers 1 (it registered a producer without its life), 3 to 5 (layouts without closed
-queues) and 14 (an import that named no control group). No release has written them.
+queues), 7 (commits without done ranges), 14 (an import that named no control group) and 17 (one
+without the settings of consumer groups). No release has written them.
 """
 
 import struct
 from typing import Any, Final
 
-from dledger.state import format_level, offsets
+from dledger.state import format_level
 from dledger.state.commands.codec import Body, Misfit, Record, shown_fields
 from dledger.state.commands.command import Command
 from dledger.state.format_level import FORMAT_LEVEL_MAX
 from dledger.state.producers import expiry, registration
+from dledger.state.progress import claims, commits, wave
 from dledger.state.queues import holds, trim
 from dledger.state.topics import commands as topics
 from dledger_proto.errors import Code, DledgerError
 
 COMMAND_VERSION: Final = 1
-MODULES: Final = (format_level, topics, trim, holds, offsets, registration, expiry)
+MODULES: Final = (
+    format_level, topics, trim, holds, registration, expiry, commits, claims, wave,
+)  # fmt: skip
 """Every command is declared in one of these."""
 
 

@@ -2,6 +2,5 @@
 
 expiry        ExpireProducers: counting time, and forgetting the producers that stopped writing
 registration  RegisterProducer: which life of a producer holds which epoch
-sweep         Deleting what producers still hold of deleted topics, some rows with every entry
 table         The producer tables, and the verdicts on repeats: a batch's epoch and sequence
 """

@@ -1,7 +1,7 @@
 """Producers: their epochs, their sequences, and the memory of their last batches (D11, S116).
 
 Owns: the producer tables and the verdict on a batch's epoch and sequence. Not: who gets an epoch
-(`registration.py`), forgetting (`expiry.py`, `sweep.py`), topics and queues of the batch
+(`registration.py`), forgetting (`expiry.py`, `topics/sweep.py`), topics and queues of the batch
 (`queues/append.py`), message ids (`lookup/message_ids.py`).
 
     50 producer_id                            -> epoch u32, active_step u64, life_id 16,
@@ -57,6 +57,9 @@ PRODUCER_QUEUE_VALUE: Final = struct.Struct("<IqQI")
 WINDOW_ROW: Final = struct.Struct("<qqI")
 
 assert ENTRY_PAYLOADS_MAX < CACHED_QUEUES_MAX, "what an entry changes fits the bound"
+
+TOPIC_AT: Final = slice(17, 33)
+"""Where the topic's id lies in a key of table 52."""
 
 ProducerQueueId = tuple[bytes, bytes, int]
 """Producer id, topic id, queue number."""
@@ -273,7 +276,7 @@ class ProducerTable:
             if queue_epoch == epoch and next_sequence:
                 yield LastSequence(key[17:33], KEY_U32.unpack(key[33:])[0], next_sequence - 1)
 
-    # Forgetting (`expiry.py`, `sweep.py`).
+    # Forgetting (`expiry.py`, `topics/sweep.py`).
 
     def silent(self, stop_step: int, limit: int) -> list[tuple[int, bytes]]:
         """Return (last active step, id) of producers that were last active before a step."""

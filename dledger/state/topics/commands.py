@@ -184,7 +184,7 @@ class ForgetTopics(Command[TopicsForgotten]):
 class ImportTopic(Command[TopicChanged]):
     """Take over a decision of the control group, in another group."""
 
-    NUMBER: ClassVar = 17
+    NUMBER: ClassVar = 49
     ROWS_READ_MAX: ClassVar = QUEUES_PER_TOPIC_MAX
 
     topic: Topic

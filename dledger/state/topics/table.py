@@ -6,7 +6,8 @@ Owns: the topic rows, their bounds, finding topics. Not: the rules of the comman
     10 topic_id                     -> type u8, permission u8, deleted u8, 0 u8, layout_version u32,
                                        write_queues u32, read_queues u32, control_index u64,
                                        name size u8, name, parts u16, (group size u8, group,
-                                       queues u32)*
+                                       queues u32)*, settings of the consumer group that the
+                                       topic is: u16 count (0 or 1), then as in a command
 
     11 deleted_ms u64, topic_id     -> empty: deleted topics in the order of counted time
     01 "forgotten"                  -> control_index u64: the floor (`commands.py`); absent: 0
@@ -19,6 +20,8 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import Final
 
+from dledger.state.commands.codec import Body, codec_of
+from dledger.state.consumers.settings import GroupSettings
 from dledger.state.counted_time import CountedTime
 from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after, rows_in
 from dledger.state.values import LayoutPart, Topic, TopicType
@@ -35,6 +38,7 @@ CONTROL_KEY: Final = PREFIX[Table.META] + b"control group"
 _HEAD: Final = struct.Struct("<BBBxIIIQ")
 _QUEUES: Final = struct.Struct("<I")
 _PARTS: Final = struct.Struct("<H")
+_SETTINGS: Final = codec_of(tuple[GroupSettings, ...])
 _change: Final[Callable[[Topic], tuple[int, bytes]]] = attrgetter("control_index", "topic_id")
 
 
@@ -51,6 +55,7 @@ def encode_topic(topic: Topic) -> bytes:
     for part in topic.layout:
         group = part.group.encode()
         parts += (bytes((len(group),)), group, _QUEUES.pack(part.queues))
+    _SETTINGS.write(topic.settings, parts)
     return b"".join(parts)
 
 
@@ -70,7 +75,7 @@ def decode_topic(topic_id: bytes, value: bytes) -> Topic:
         at += _QUEUES.size
     return Topic(
         topic_id, name, TopicType(kind), version, tuple(layout), written, read, permission,
-        control_index, bool(deleted),
+        control_index, bool(deleted), _SETTINGS.read(Body(value, at)),
     )  # fmt: skip
 
 

@@ -409,13 +409,11 @@ class CommitOffsetsRequest(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
     MEMBER_ID_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
     consumer_group: _builtins.str
     reset: _builtins.bool
     """allowed to go back"""
     member_id: _builtins.str
     """empty: by assignment"""
-    generation: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupOffset]: ...
     def __init__(
@@ -425,11 +423,10 @@ class CommitOffsetsRequest(_message.Message):
         offsets: _abc.Iterable[Global___GroupOffset] | None = ...,
         reset: _builtins.bool = ...,
         member_id: _builtins.str = ...,
-        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group", "generation", b"generation", "member_id", b"member_id", "offsets", b"offsets", "reset", b"reset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group", "member_id", b"member_id", "offsets", b"offsets", "reset", b"reset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,7 +54,7 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.state:State.free_deleted_topics",
-                "self.sweep.start()",
+                "sweep.start()",
                 "pass",
             )
         ],

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from dledger.raft.leadership import clocks, transfer
 from dledger.state.lookup import key_index, message_ids
-from dledger.state.producers import expiry, sweep
+from dledger.state.producers import expiry
 from dledger.state.producers import table as producers
 from dledger.state.queues import garbage
 from dledger.state.queues import table as queues
+from dledger.state.topics import sweep as topic_sweep
 from dledger_broker.group import expiry as expiry_duty
 from dledger_broker.group import forgetting
 from dledger_broker.process import upkeep
@@ -42,7 +43,7 @@ SMALL: Final[Mapping[Any, Mapping[str, float]]] = {
         "CACHED_QUEUES_MAX": 2,
     },
     expiry: {"EXPIRED_ROWS_MAX": 8},
-    sweep: {"SWEEP_ROWS_PER_ENTRY": 2},
+    topic_sweep: {"SWEEP_ROWS_PER_ENTRY": 2},
     garbage: {"GARBAGE_ROWS_PER_ENTRY": 2},
     clocks: {"JUMP_REST_SECONDS": 8.0, "ODD_SECONDS": 1.0},
     transfer: {"CLOCK_RETRY_SECONDS": 5.0},

@@ -7,9 +7,10 @@ import pytest
 from dledger.state.commands.codec import LIST_ITEMS_MAX
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import CommitOffset
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.producers.table import LAST_SEQUENCES_MAX
+from dledger.state.progress.commits import CommitOffsets
 from dledger.state.queues.trim import Trim
 from dledger.state.results import Refused
 from dledger.state.topics.commands import DeleteTopic, ImportTopic

@@ -205,12 +205,12 @@ BAD_GROUP = "bad group\n!"
 
 BAD_CALLS: list[tuple[Callable[[Messaging], Awaitable[object]], str]] = [
     (
-        lambda core: core.commit_offsets(BAD_GROUP, [], reset=False, member_id="", generation=0),
+        lambda core: core.commit_offsets(BAD_GROUP, [], reset=False, member_id=""),
         "consumer_group 'bad group\\n!': only letters",
     ),
     (lambda core: core.read_offsets(BAD_GROUP, []), "consumer_group 'bad group\\n!': only"),
     (
-        lambda core: core.commit_offsets("g", [], reset=False, member_id="a\nb", generation=0),
+        lambda core: core.commit_offsets("g", [], reset=False, member_id="a\nb"),
         "member_id 'a\\nb': only printable",
     ),
     (

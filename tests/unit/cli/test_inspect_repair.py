@@ -17,14 +17,17 @@ from dledger.log.folder import DataFolder
 from dledger.log.hard_state import HardState
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
+from dledger.state.consumers.settings import GroupSettings
 from dledger.state.machine import APPLIED_VALUE, StateMachine
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import CommitOffset
 from dledger.state.producers.registration import RegisterProducer
+from dledger.state.progress.claims import ClaimQueues, GrantedQueue
+from dledger.state.progress.commits import CommitOffsets
 from dledger.state.queues.holds import Hold
 from dledger.state.queues.trim import Trim
 from dledger.state.tables import PREFIX, Table
-from dledger.state.topics.commands import CreateTopic, DeleteTopic
-from dledger.state.values import LayoutPart, TopicType
+from dledger.state.topics.commands import CreateTopic, DeleteTopic, ImportTopic
+from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.store.lmdb_store import LmdbStore
 from dledger.types import EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cli import main
@@ -35,6 +38,7 @@ from tests.unit.log.support import Member
 
 TOPIC_ID = bytes(range(16))
 OLD_ID = b"\xfe" * 16
+GROUP_ID = b"\xfd" * 16
 PRODUCER_ID = b"p" * 16
 BATCHES = 40
 
@@ -61,6 +65,21 @@ def write_everything(member: Member, machine: StateMachine) -> None:
         log.append_new(EntryKind.BATCHES, (batch,), Term(2), log.last_time_ms + 1)
     later: list[Command[object]] = [
         CommitOffsets("readers", (CommitOffset(TOPIC_ID, 0, 7, "where"),)),
+        ImportTopic(
+            Topic(
+                GROUP_ID,
+                "%RETRY%billing",
+                TopicType.NORMAL,
+                1,
+                (LayoutPart("g1", 1),),
+                1,
+                1,
+                4,
+                1 << 20,
+                settings=(GroupSettings("g1", b"d" * 16),),
+            )
+        ),
+        ClaimQueues("billing", "a", (GrantedQueue(TOPIC_ID, 0, 5),)),
         Hold("spark", TOPIC_ID, 0, 90, 1 << 50),
         Trim(TOPIC_ID, 0, 80),
         DeleteTopic(OLD_ID),
@@ -138,7 +157,7 @@ def test_small_files(run: Any) -> None:
     assert (code, hard_state["term"], hard_state["vote"]) == (0, 2, "m1")
     assert hard_state["incarnations"] == {"m2": (b"2" * 16).hex()}
     code, (checkpoint,), _ = run("inspect", "checkpoint")
-    assert (code, checkpoint["end_index"]) == (0, BATCHES + 9)
+    assert (code, checkpoint["end_index"]) == (0, BATCHES + 11)
     assert [start["term"] for start in checkpoint["term_starts"]] == [0, 1, 2]
 
 
@@ -146,7 +165,7 @@ def test_segments_show_every_entry(run: Any, folder: Path) -> None:
     code, pieces, _ = run("inspect", "segments", "--payloads")
     assert code == 0
     entries = [piece for piece in pieces if piece["piece"] == "entry"]
-    assert [entry["index"] for entry in entries] == list(range(1, BATCHES + 10))
+    assert [entry["index"] for entry in entries] == list(range(1, BATCHES + 12))
     assert len([piece for piece in pieces if piece["piece"] == "segment"]) == len(logs(folder))
     contents = [line for entry in entries for line in entry["contents"]]
     assert contents[0].startswith("genesis of g1")
@@ -168,7 +187,7 @@ def test_state_decodes_every_table(run: Any) -> None:
     for row in rows:
         by_table.setdefault(row["table"], []).append(row)
     names = {table.name.lower().replace("_", "-") for table in Table}
-    assert set(by_table) >= names - {"key-directory", "garbage", "meta"}
+    assert set(by_table) >= names - {"key-directory", "garbage", "meta", "failure-wave"}
     assert by_table["topic"][0]["key"] == "t"
     assert by_table["topic"][0]["value"]["layout"] == ["g1:2"]
     assert by_table["topic-deleted"][0]["key"] == OLD_ID.hex()
@@ -179,14 +198,14 @@ def test_state_decodes_every_table(run: Any) -> None:
     assert by_table["group-offset"][0]["value"]["metadata"] == "where"
     assert by_table["hold"][0]["key"].startswith("spark ")
     applied = [row for row in by_table["meta-local"] if row["key"] == "applied"]
-    assert applied[0]["value"]["index"] == BATCHES + 9
+    assert applied[0]["value"]["index"] == BATCHES + 11
     window = by_table["producer-window"][0]["value"]
     assert window["sequences"] == f"0 to {3 * BATCHES - 1}"
 
 
 def test_state_of_one_table(run: Any) -> None:
     code, rows, _ = run("inspect", "state", "--table", "topic")
-    assert (code, [row["table"] for row in rows]) == (0, ["topic", "topic"])
+    assert (code, [row["table"] for row in rows]) == (0, ["topic"] * 3)
     code, _, error = run("inspect", "state", "--table", "nope")
     assert code == 2
     assert error.startswith("error: --table: nope, must be one of meta-local, meta, topic, topic")
@@ -197,8 +216,8 @@ def test_tables_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("00000000000000000000.log: position 0 index 1, ")
     assert lines[1].startswith("  entry 1 term=0 genesis=1 position=0 ")
-    assert lines[-1] == f"{BATCHES + 9} entries, all sound"
-    for limit, end in ((5, "5 entries, all sound, more follow"), (BATCHES + 9, lines[-1])):
+    assert lines[-1] == f"{BATCHES + 11} entries, all sound"
+    for limit, end in ((5, "5 entries, all sound, more follow"), (BATCHES + 11, lines[-1])):
         assert main(["inspect", "segments", str(folder), "--limit", str(limit)]) == 0
         shown = capsys.readouterr().out.splitlines()
         assert len([line for line in shown if line.startswith("  entry ")]) == limit
@@ -223,7 +242,7 @@ def test_what_lies_behind_damage_is_found_again(run: Any, folder: Path) -> None:
     assert damage["resumed_at"] == struck.entry.header.end_position
     assert damage["maybe_torn_tail"] is False
     indexes = [piece["index"] for piece in shown if piece["piece"] == "entry"]
-    assert indexes == [index for index in range(1, BATCHES + 10) if index != 11]
+    assert indexes == [index for index in range(1, BATCHES + 12) if index != 11]
 
 
 def test_damaged_segment_header_does_not_hide_its_entries(run: Any, folder: Path) -> None:
@@ -234,7 +253,7 @@ def test_damaged_segment_header_does_not_hide_its_entries(run: Any, folder: Path
         False,
         True,
     ]
-    assert len([piece for piece in shown if piece["piece"] == "entry"]) == BATCHES + 9
+    assert len([piece for piece in shown if piece["piece"] == "entry"]) == BATCHES + 11
 
 
 def test_torn_tail_is_called_so(run: Any, folder: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import CommitOffset
+from dledger.state.progress.commits import CommitOffsets
 from dledger.state.queues.trim import Trim
 from dledger.state.topics.commands import DeleteTopic
 from dledger_client.spark.batch import LogReader, PushingReader

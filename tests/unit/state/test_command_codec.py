@@ -13,9 +13,12 @@ from dledger.state.commands.registry import (
     encode,
 )
 from dledger.state.format_level import SetFormatLevel
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import CommitOffset, DoneRange
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
+from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues
+from dledger.state.progress.commits import CommitOffsets
+from dledger.state.progress.wave import ResumeGroup
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
 from dledger.state.topics.commands import (
@@ -56,10 +59,11 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
     ),
     (
         ImportTopic(TOPIC, B),
-        "1101" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
-        + "06000000" + "04" + "4d00000000000000" + "01" + HEX_B,
+        "3101" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
+        + "06000000" + "04" + "4d00000000000000" + "01" + "0000" + HEX_B,
         f"ImportTopic topic=(topic_id={HEX_A} name=t type=FIFO layout_version=3 layout=g1:4,g2:2 "
-        "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True) "
+        "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True "
+        "settings=-) "
         f"control_id={HEX_B}",
     ),
     (
@@ -74,11 +78,28 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
     ),
     (DeleteTopic(A), "0601" + HEX_A, f"DeleteTopic topic_id={HEX_A}"),
     (
-        CommitOffsets("cg", (CommitOffset(A, 3, 55, "m"),), True, "me", 9),
-        "0701" + "0200" + "6367" + "01" + "0200" + "6d65" + "0900000000000000" + "0100" + HEX_A
-        + "03000000" + "3700000000000000" + "0100" + "6d",
-        f"CommitOffsets consumer_group=cg offsets={HEX_A}/3@55 reset=True member_id=me "
-        "generation=9",
+        CommitOffsets("cg", (CommitOffset(A, 3, 55, "m", 9, 2, (DoneRange(57, 59),)),), True, "me"),
+        "3201" + "0200" + "6367" + "01" + "0200" + "6d65" + "0100" + HEX_A
+        + "03000000" + "3700000000000000" + "0100" + "6d" + "0900000000000000" + "02000000"
+        + "0100" + "3900000000000000" + "3b00000000000000",
+        f"CommitOffsets consumer_group=cg offsets={HEX_A}/3@55+57..58#9.2 reset=True member_id=me",
+    ),
+    (
+        ClaimQueues("cg", "me", (GrantedQueue(A, 3, 9),)),
+        "3301" + "0200" + "6367" + "0200" + "6d65" + "0100" + HEX_A + "03000000"
+        + "0900000000000000",
+        f"ClaimQueues consumer_group=cg member_id=me queues={HEX_A}/3#9",
+    ),
+    (
+        ReleaseQueues("cg", "me", (GrantedQueue(A, 3, 9),)),
+        "3401" + "0200" + "6367" + "0200" + "6d65" + "0100" + HEX_A + "03000000"
+        + "0900000000000000",
+        f"ReleaseQueues consumer_group=cg member_id=me queues={HEX_A}/3#9",
+    ),
+    (
+        ResumeGroup("cg"),
+        "3601" + "0200" + "6367",
+        "ResumeGroup consumer_group=cg",
     ),
     (
         Trim(A, 2, 100),
@@ -127,7 +148,7 @@ def test_values_that_are_unknown() -> None:
     for data in (
         "0b01" + "02000000",  # a level above ours
         "0101" + HEX_A + "01" + "00000000",  # withdrawn: a registration without a life
-        "0701" + "0100" + "67" + "02" + "0000" + "00" * 8 + "0000",  # a flag that is none
+        "3201" + "0100" + "67" + "02" + "0000" + "0000",  # a flag that is none
         "0d01" + HEX_A + "0100" + "74" + "09" + HEX_LAYOUT + "06000000" + "06",  # a type
         "0a01" + "0100" + "ff" + HEX_A + "00000000",  # text that is not UTF-8
     ):
@@ -144,26 +165,29 @@ def test_any_bytes_are_a_command_or_unknown(data: bytes) -> None:
     assert encode(command) == data
 
 
+OFFSETS = st.integers(-(2**63), 2**63 - 1)
+
+
 @given(
     group=st.text(max_size=30),
     member=st.text(max_size=30),
-    generation=st.integers(0, 2**64 - 1),
     offsets=st.lists(
         st.builds(
             CommitOffset,
             st.binary(min_size=16, max_size=16),
             st.integers(0, 2**32 - 1),
-            st.integers(-(2**63), 2**63 - 1),
+            OFFSETS,
             st.text(max_size=20),
+            st.integers(0, 2**64 - 1),
+            st.integers(0, 2**32 - 1),
+            st.lists(st.builds(DoneRange, OFFSETS, OFFSETS), max_size=3).map(tuple),
         ),
         max_size=5,
     ),
     reset=st.booleans(),
 )
-def test_round_trip(
-    group: str, member: str, generation: int, offsets: list[CommitOffset], reset: bool
-) -> None:
-    command = CommitOffsets(group, tuple(offsets), reset, member, generation)
+def test_round_trip(group: str, member: str, offsets: list[CommitOffset], reset: bool) -> None:
+    command = CommitOffsets(group, tuple(offsets), reset, member)
     assert decode(encode(command)) == command
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.machine import StateMachine
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import CommitOffset
 from dledger.state.producers.registration import RegisterProducer
+from dledger.state.progress.commits import CommitOffsets
 from dledger.state.queues.holds import Hold
 from dledger.state.queues.trim import Trim
 from dledger.state.results import Refused, Result, TopicChanged, TopicsForgotten

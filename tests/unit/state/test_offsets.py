@@ -1,6 +1,7 @@
 """Offsets of consumer groups: forward only, unless reset (I14, S99, S113)."""
 
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import CommitOffset
+from dledger.state.progress.commits import CommitOffsets
 from dledger.state.queues.trim import Trim
 from dledger.state.results import OffsetsCommitted
 from dledger.state.values import StoredOffset
@@ -51,7 +52,7 @@ def test_each_offset_is_taken_or_refused_on_its_own() -> None:
         CommitOffset(TOPIC, 0, 4), CommitOffset(TOPIC, 9, 1), CommitOffset(OTHER_TOPIC, 0, 1),
         CommitOffset(TOPIC, 1, 11), CommitOffset(TOPIC, 1, 7),
     )  # fmt: skip
-    assert driven.one(CommitOffsets("cg", items, member_id="m", generation=3)) == OffsetsCommitted(
+    assert driven.one(CommitOffsets("cg", items, member_id="m")) == OffsetsCommitted(
         (
             Code.OK, Code.QUEUE_NOT_FOUND, Code.TOPIC_NOT_FOUND, Code.OFFSET_OUT_OF_RANGE, Code.OK,
         ),

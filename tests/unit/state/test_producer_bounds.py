@@ -14,7 +14,6 @@ from dledger.state.producers import expiry
 from dledger.state.producers import table as producers
 from dledger.state.producers.expiry import EXPIRED_ROWS_MAX, ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
-from dledger.state.producers.sweep import SWEEP_ROWS_PER_ENTRY
 from dledger.state.producers.table import (
     ACTIVITY_STEP_MS,
     CACHED_PRODUCERS_MAX,
@@ -25,6 +24,7 @@ from dledger.state.producers.table import (
 from dledger.state.results import Appended, ProducersExpired, Registered, Result
 from dledger.state.tables import Table
 from dledger.state.topics.commands import DeleteTopic
+from dledger.state.topics.sweep import SWEEP_ROWS_PER_ENTRY
 from dledger.state.values import LayoutPart
 from dledger.types import EntryKind
 from dledger_proto.errors import Code
@@ -233,7 +233,7 @@ def test_producers_keep_nothing_of_a_deleted_topic(written: Counter[int]) -> Non
     driven.append(batch(2, sequence=0))
     driven.run(*(DeleteTopic(b"%016d" % at) for at in range(2)))
     entries = 0
-    while driven.machine._state.sweep._key:
+    while driven.machine._state.sweeps[0]._key:
         written.clear()
         driven.idle()
         entries += 1
@@ -246,7 +246,7 @@ def test_producers_keep_nothing_of_a_deleted_topic(written: Counter[int]) -> Non
 
 
 def test_a_deletion_during_a_sweep_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dledger.state.producers.sweep.SWEEP_ROWS_PER_ENTRY", 2)
+    monkeypatch.setattr("dledger.state.topics.sweep.SWEEP_ROWS_PER_ENTRY", 2)
     driven = started()
     driven.one(create(OTHER_TOPIC, "returns", (LayoutPart(GROUP, 40),)))
     driven.register()
@@ -256,6 +256,6 @@ def test_a_deletion_during_a_sweep_is_swept(monkeypatch: pytest.MonkeyPatch) -> 
     driven.idle(2)
     driven.one(DeleteTopic(TOPIC))
     driven.idle(60)
-    assert not driven.machine._state.sweep._key
+    assert not driven.machine._state.sweeps[0]._key
     assert not [key for key in driven.rows() if key[0] in PRODUCER_TABLES[2:]]
     assert isinstance(driven.one(RegisterProducer(PRODUCER, LIFE)), Registered)

@@ -14,9 +14,10 @@ import pytest
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
 from dledger.state.machine import StateFlush, StateMachine
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import CommitOffset
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
+from dledger.state.progress.commits import CommitOffsets
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
 from dledger.state.results import Appended

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.state.offsets import CommitOffset, CommitOffsets
+from dledger.state.offsets import CommitOffset
+from dledger.state.progress.commits import CommitOffsets
 from dledger.state.queues.holds import Hold
 from dledger.state.results import TopicChanged
 from dledger.state.tables import Table

@@ -8,7 +8,7 @@ clients see of it is checked by the oracle, what members hold in the end by `wor
 from collections.abc import Sequence
 
 from dledger.state.commands.registry import decode
-from dledger.state.offsets import CommitOffsets
+from dledger.state.progress.commits import CommitOffsets
 from dledger.state.results import OffsetsCommitted
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import Code
