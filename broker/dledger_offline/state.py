@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from dledger.state.commands.codec import Body, Record, shown
+from dledger.state.consumers.table import CONSUMER_VALUE, EPOCHS_VALUE, GRANT_VALUE
 from dledger.state.counted_time import COUNTED_KEY
 from dledger.state.format_level import LEVEL_VALUE
 from dledger.state.lookup.entries import ENTRY_SIZE
@@ -292,6 +294,26 @@ def _failure_wave(key: bytes, value: bytes) -> tuple[str, Fields]:
     return key.hex(), dict(decode_window(value)._asdict())
 
 
+def _consumer(key: bytes, value: bytes) -> tuple[str, Fields]:
+    return f"{key[:_ID_SIZE].hex()} {key[_ID_SIZE:].decode()}", _record(CONSUMER_VALUE, value)
+
+
+def _grant(key: bytes, value: bytes) -> tuple[str, Fields]:
+    group_id, topic_id, queue = _ids(key, _ID_SIZE, _ID_SIZE, _QUEUE_SIZE)
+    return f"{group_id.hex()} {_queue_name(topic_id, queue)}", _record(GRANT_VALUE, value)
+
+
+def _group_epochs(key: bytes, value: bytes) -> tuple[str, Fields]:
+    return key.hex(), _record(EPOCHS_VALUE, value)
+
+
+def _record(form: Record, value: bytes) -> Fields:
+    body = Body(value, 0)
+    found = form.read(body)
+    body.finish()
+    return {name: shown(getattr(found, name)) for name, _ in form.fields}
+
+
 def _hold(key: bytes, value: bytes) -> tuple[str, Fields]:
     offset, until_ms = HOLD_VALUE.unpack(value)
     return _queue_and_name(key), {"offset": offset, "until_ms": until_ms}
@@ -323,6 +345,9 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.GROUP_OFFSET: _group_offset,
     Table.PROGRESS: _progress,
     Table.FAILURE_WAVE: _failure_wave,
+    Table.CONSUMER: _consumer,
+    Table.GRANT: _grant,
+    Table.GROUP_EPOCHS: _group_epochs,
     Table.PRODUCER: _producer,
     Table.PRODUCER_ACTIVITY: _producer_activity,
     Table.PRODUCER_QUEUE: _producer_queue,

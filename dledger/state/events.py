@@ -26,6 +26,8 @@ class Applied(NamedTuple):
     """Queues that it appended to, each with its new maximum."""
     topics: Sequence[Topic]
     """Topics that it changed or deleted, as they are now."""
+    consumer_groups: Sequence[bytes] = ()
+    """Ids of the consumer groups whose consumers or grants it changed."""
 
 
 Listener = Callable[[Applied], None]

@@ -122,7 +122,9 @@ class StateMachine:
             APPLIED_VALUE.pack(self._index, self._term, self._time_ms, self._end, self._digest),
         )
         grown = changed if entry.kind == EntryKind.BATCHES else ()
-        self.events.publish(Applied(entry, results, grown, self._state.topics.take_changed()))
+        state = self._state
+        topics, consumer_groups = state.topics.take_changed(), state.consumers.take_changed()
+        self.events.publish(Applied(entry, results, grown, topics, consumer_groups))
         return results
 
     # Saving.

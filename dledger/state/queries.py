@@ -7,6 +7,7 @@ the newest state takes a read barrier first (D9, D10).
 
 from typing import Final
 
+from dledger.state.consumers.table import ConsumerGroup
 from dledger.state.queues.table import Queue
 from dledger.state.state import State
 from dledger.state.topics.commands import ForgetTopics
@@ -167,6 +168,14 @@ class Queries:
         return IdHit(place.topic_id, place.queue, place.offset, place.record, span)
 
     # Consumer groups.
+
+    def consumers(self, group_id: bytes) -> ConsumerGroup:
+        """Return the consumers and grants of a consumer group. Only apply changes them."""
+        return self._state.consumers.group(group_id)
+
+    def joined_groups(self) -> list[bytes]:
+        """Return the consumer groups that somebody ever joined here."""
+        return self._state.consumers.ids()
 
     def read_group_offset(
         self, consumer_group: str, topic_id: bytes, queue: int

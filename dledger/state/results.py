@@ -138,6 +138,38 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """The consumer is in its group. `joined` names its session."""
+
+    joined: int
+    group_epoch: int
+    replaced: str
+    """The static consumer whose place it took over; or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsEnded:
+    """These consumers are not in their group any more."""
+
+    consumers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The targets are stored: how many queues were granted, and how many have to come back."""
+
+    granted: int
+    revoked: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """So many queues were taken back; the others are not the consumer's by these grants."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class FormatLevelSet:
     """From now on a leader may propose commands up to this level."""
 
@@ -158,5 +190,9 @@ Result = (
     | GroupResumed
     | Trimmed
     | Held
+    | Joined
+    | SessionsEnded
+    | Assigned
+    | GivenBack
     | FormatLevelSet
 )

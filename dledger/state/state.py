@@ -7,6 +7,8 @@ with a deleted topic. Not: rows and rules, which are the tables' own; nor the ap
 
 from collections.abc import Sequence
 
+from dledger.state.consumers.settings import GroupSettings
+from dledger.state.consumers.table import ConsumerTable
 from dledger.state.counted_time import CountedTime
 from dledger.state.format_level import FormatLevel
 from dledger.state.lookup.key_index import KeyIndex
@@ -29,6 +31,8 @@ TOPIC_FIRST_TABLES = (
     Table.HOLD,
 )  # fmt: skip
 """Tables whose keys begin with the topic's id."""
+CONSUMER_TABLES = (Table.CONSUMER, Table.GRANT, Table.GROUP_EPOCHS)
+"""Of them: the tables that only the topic of a consumer group has rows in."""
 
 
 class State:
@@ -48,6 +52,7 @@ class State:
         self.offsets = OffsetTable(writer)
         self.progress = ProgressTable(writer, self.offsets)
         self.waves = Waves(writer)
+        self.consumers = ConsumerTable(writer)
         self.holds = HoldTable(writer)
         self.producers = ProducerTable(writer, self.time)
         self.sweeps = (
@@ -83,6 +88,23 @@ class State:
             )
         return self.queues.find((topic_id, number))
 
+    def coordinated(self, group_id: bytes) -> GroupSettings:
+        """Return the settings of a consumer group that this broker group coordinates.
+
+        Raises CONSUMER_GROUP_NOT_FOUND, or WRONG_GROUP when another broker group coordinates it.
+        """
+        topic = self.topics.find(group_id)
+        if topic is None or topic.deleted or topic.consumer_group is None:
+            raise DledgerError(
+                Code.CONSUMER_GROUP_NOT_FOUND, f"no consumer group has the id {group_id.hex()}"
+            )
+        coordinator = topic.consumer_group.coordinator
+        if coordinator != self.group:
+            raise DledgerError(
+                Code.WRONG_GROUP, f"topic {topic.name}: group {coordinator} has its consumers"
+            )
+        return topic.consumer_group
+
     def free_deleted_topics(self) -> None:
         """Begin to delete what the tables hold of topics that the command deleted."""
         for topic_id in self.topics.take_deleted():
@@ -91,7 +113,8 @@ class State:
             for sweep in self.sweeps:
                 sweep.start()
             self.message_ids.start_sweeping()
-            for table in TOPIC_FIRST_TABLES:
+            had_consumers = self.consumers.forget(topic_id)
+            for table in TOPIC_FIRST_TABLES + (CONSUMER_TABLES if had_consumers else ()):
                 prefix = PREFIX[table] + topic_id
                 self.garbage.add(prefix, after(prefix))
 

@@ -48,6 +48,9 @@ class Table(enum.IntEnum):
     MESSAGE_IDS = 0x38
     GROUP_OFFSET = 0x40
     PROGRESS = 0x41
+    CONSUMER = 0x42
+    GRANT = 0x43
+    GROUP_EPOCHS = 0x44
     FAILURE_WAVE = 0x45
     PRODUCER = 0x50
     PRODUCER_ACTIVITY = 0x51

@@ -86,6 +86,14 @@ DETAIL_SIZE_MAX: Final = 1_024
 PRODUCER_BATCHES_IN_FLIGHT_MAX: Final = 256
 PRODUCER_EXPIRY_MS: Final = 7 * 24 * 3_600 * 1_000
 
+# Consumer groups (D20).
+CONSUMERS_PER_GROUP_MAX: Final = 1_000
+"""Consumers of one consumer group."""
+QUEUES_PER_CONSUMER_GROUP_MAX: Final = 16 * QUEUES_PER_TOPIC_MAX
+"""Queues that one consumer group shares out."""
+SUBSCRIPTIONS_MAX: Final = 64
+"""Topics and patterns that a consumer subscribes to."""
+
 # Channels (D10).
 RECONNECT_BACKOFF_MIN_MS: Final = 50
 RECONNECT_BACKOFF_MAX_MS: Final = 1_000

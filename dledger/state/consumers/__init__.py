@@ -1,4 +1,7 @@
 """Consumer groups: what they are, who is in them, who has which queue (D20).
 
-settings  The settings of a consumer group, and their limits
+granting    Who has which queue: the rules of grants, and the commands Assign and GiveBack
+membership  Who is in a consumer group: the commands Join and EndSessions
+settings    The settings of a consumer group, and their limits
+table       The rows of consumers and grants, and their place in memory
 """

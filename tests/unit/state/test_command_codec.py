@@ -12,6 +12,10 @@ from dledger.state.commands.registry import (
     describe,
     encode,
 )
+from dledger.state.consumers.granting import Assign, GiveBack, Held, TopicTargets
+from dledger.state.consumers.membership import EndSessions, Join, Session
+from dledger.state.consumers.settings import ConsumeOrder
+from dledger.state.consumers.table import QueueKey, Subscribed
 from dledger.state.format_level import SetFormatLevel
 from dledger.state.offsets import CommitOffset, DoneRange
 from dledger.state.producers.expiry import ExpireProducers
@@ -117,6 +121,33 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         f"ReleaseHold owner=me topic_id={HEX_A} queue=2",
     ),
     (SetFormatLevel(1), "0b01" + "01000000", "SetFormatLevel level=1"),
+    (
+        Join(
+            A, "me", "one", "host", "room", ConsumeOrder.KEY, "circle",
+            (Subscribed("o"), Subscribed("p.*", True)), (QueueKey(B, 3),),
+        ),
+        "2801" + HEX_A + "0200" + "6d65" + "0300" + "6f6e65" + "0400" + "686f7374" + "0400"
+        + "726f6f6d" + "02" + "0600" + "636972636c65" + "0200" + "0100" + "6f" + "00" + "0300"
+        + "702e2a" + "01" + "0100" + HEX_B + "03000000",
+        f"Join group_id={HEX_A} consumer=me instance=one client=host room=room order=KEY "
+        f"strategy=circle subscriptions=o,/p.*/ wanted={HEX_B}/3",
+    ),
+    (
+        EndSessions(A, (Session("me", 7),)),
+        "2901" + HEX_A + "0100" + "0200" + "6d65" + "0700000000000000",
+        f"EndSessions group_id={HEX_A} sessions=me@7",
+    ),
+    (
+        Assign(A, 4, ("me", "you"), (TopicTargets(B, (1, 0, 2)),)),
+        "2a01" + HEX_A + "0400000000000000" + "0200" + "0200" + "6d65" + "0300" + "796f75" + "0100"
+        + HEX_B + "0300" + "01000000" + "00000000" + "02000000",
+        f"Assign group_id={HEX_A} group_epoch=4 consumers=me,you topics={HEX_B}:1,0,2",
+    ),
+    (
+        GiveBack(A, "me", (Held(B, 3, 9),)),
+        "2b01" + HEX_A + "0200" + "6d65" + "0100" + HEX_B + "03000000" + "0900000000000000",
+        f"GiveBack group_id={HEX_A} consumer=me queues={HEX_B}/3#9",
+    ),
 ]  # fmt: skip
 
 
