@@ -5,6 +5,7 @@ cli/       The `dledger` command: run a cluster, use it, look into it
 cluster/   The rest of the cluster: other groups, name servers, topics
 config/    The configuration of a member
 demo/      The demo on real input: departures, faults, proof, report
+delivery/  Delivery: who consumes what, at the leader that coordinates it
 group/     One group as the services see it, and what its leader does by itself
 local/     A whole cluster on this machine
 process/   A member as a process: its groups, its end, logs, health

@@ -219,6 +219,7 @@ class AdmissionConfig(Section):
         admin_calls_max: Calls about topics, trims, holds, status and leadership.
         log_streams_max: Streams of `LogEntries`, by which tools compare members.
         route_watchers_max: Streams of route changes.
+        sessions_max: Sessions of consumers, over all consumer groups that are coordinated here.
     """
 
     append_bytes_max: Annotated[int, Field(le=4 * GIB)] = 64 * MIB
@@ -232,6 +233,7 @@ class AdmissionConfig(Section):
     admin_calls_max: Annotated[int, Field(ge=1, le=10_000)] = 64
     log_streams_max: Annotated[int, Field(ge=1, le=10_000)] = 16
     route_watchers_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
+    sessions_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
 
 
 class RegistrationConfig(Section):

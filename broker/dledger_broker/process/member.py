@@ -26,6 +26,7 @@ from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.cluster.view import ClusterView
 from dledger_broker.config.model import MemberConfig
+from dledger_broker.delivery.coordinator import Coordinator
 from dledger_broker.group.duty import EVERYTHING
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.log_trace import LogTrace
@@ -101,6 +102,7 @@ class Member:
         self._channels = Channels()
         self._groups: dict[str, GroupRuntime] = {}
         self._followers: dict[str, TopicFollower] = {}
+        self._coordinators: dict[str, Coordinator] = {}
         self._registrars: list[Registrar] = []
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
@@ -128,6 +130,8 @@ class Member:
         await self._server.start()
         for runtime in self._groups.values():
             runtime.start(self._listener)
+        for coordinator in self._coordinators.values():
+            coordinator.start()
         self._cluster_view.start(self._config.name_servers, self._channels)
         for follower in self._followers.values():
             follower.start()
@@ -169,6 +173,7 @@ class Member:
                 self._followers[name] = TopicFollower(
                     runtime.messaging, config.control_group, self._cluster_view, self._channels
                 )
+            self._coordinators[name] = Coordinator(runtime.view)
         authority = self._authority(messagings)
         groups = {
             name: HostedGroup(
@@ -176,6 +181,7 @@ class Member:
                 config.storage.flush.value,
                 authority if name == config.control_group else None,
                 self._followers.get(name),
+                self._coordinators[name],
             )
             for name, messaging in messagings.items()
         }
@@ -243,6 +249,8 @@ class Member:
             self._log.warning(
                 "stopped before all calls had ended", limit_ms=self._config.shutdown.drain_ms
             )
+        for coordinator in self._coordinators.values():
+            await coordinator.stop()
         for registrar in self._registrars:
             await registrar.stop()
         for follower in self._followers.values():

@@ -11,6 +11,7 @@ take what writers need. A caller that waits for room registers a callback (`Boun
     admin     administration
     log       streams of the log's entries
     watch     watchers of routes
+    session   sessions of consumers
 """
 
 import enum
@@ -121,6 +122,7 @@ class AdmissionControl:
         self.admin_calls = Bound("admission.admin_calls_max", limits.admin_calls_max)
         self.log_streams = Bound("admission.log_streams_max", limits.log_streams_max)
         self.route_watchers = Bound("admission.route_watchers_max", limits.route_watchers_max)
+        self.sessions = Bound("admission.sessions_max", limits.sessions_max)
         self._of_work = {
             Work.QUERY: self.queries,
             Work.LOOKUP: self.lookups,

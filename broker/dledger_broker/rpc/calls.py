@@ -25,6 +25,7 @@ from dledger.store.store import StoreFailed
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
+from dledger_broker.delivery.coordinator import Coordinator
 from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
 from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.rpc.admission import AdmissionControl, Work
@@ -74,6 +75,8 @@ class HostedGroup:
     """Decides about topics; None unless the group is the control group."""
     follower: TopicFollower | None = None
     """Takes over the decisions about topics; None when the group is the control group."""
+    coordinator: Coordinator | None = None
+    """Keeps the consumers of consumer groups; None in tests that need none."""
 
 
 def group_named(groups: Mapping[str, HostedGroup], name: str) -> HostedGroup:
@@ -133,6 +136,13 @@ class Call:
     def messaging(self) -> Messaging:
         """The use cases of `group`."""
         return self.group.messaging
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The consumers of the consumer groups that `group` coordinates."""
+        coordinator = self.group.coordinator
+        assert coordinator is not None, f"group {self.group_name} coordinates nothing"
+        return coordinator
 
     @property
     def is_forwarded(self) -> bool:

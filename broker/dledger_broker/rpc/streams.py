@@ -1,7 +1,7 @@
-"""The streams of a member: append, fetch, and the entries of the log.
+"""The streams of a member: append, fetch, sessions of consumers, and the entries of the log.
 
 Owns the streams' place in admission, and how their errors leave. Not owned: what a stream does
-(`append.stream`, `read.fetch`, `read.log_entries`).
+(`append.stream`, `read.fetch`, `delivery.session_stream`, `read.log_entries`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -116,6 +116,25 @@ class Streams:
             await status.abort(context, error)
         except UNREADABLE as error:
             await self._end_member(context, error, Code.STORAGE_FAILED)
+        except BUGS as error:
+            await calls.fail(context, error)
+
+    async def session(self, _requests: object, context: raw.RawContext) -> None:
+        """Keep the session of one consumer."""
+        calls = self._calls
+        try:
+            calls.admission.check_open()
+            hosted = group_named(calls.groups, metadata_of(context).get(GROUP_KEY, ""))
+            assert hosted.coordinator is not None, "every group of a member has a coordinator"
+            with calls.admission.sessions.held():
+                await context.send_initial_metadata(())
+                receive = cast("Callable[[], Awaitable[object]]", context.read)
+                send = within_stall_limit(context.write, "join again")
+                await hosted.coordinator.session().run(receive, send)
+        except DledgerError as error:
+            await status.abort(context, error)
+        except UNREADABLE as error:
+            await self._end_member(context, error, Code.UNKNOWN_OUTCOME)
         except BUGS as error:
             await calls.fail(context, error)
 

@@ -7,7 +7,7 @@ the handler, and a check that bounds its work. Adding a call means adding a row 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dledger_broker.rpc import admin, native, routes
+from dledger_broker.rpc import admin, consumers, native, routes
 from dledger_broker.rpc.admission import Work
 from dledger_broker.rpc.calls import AnsweredBy, Calls, Row, counted
 from dledger_broker.rpc.routes import RouteWatch
@@ -15,9 +15,9 @@ from dledger_broker.rpc.streams import Streams
 from dledger_proto.limits import QUEUES_PER_CALL_MAX
 from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
-from dledger_proto.v1 import routes_pb2
+from dledger_proto.v1 import delivery_pb2, routes_pb2
 
-BROKER, ADMIN, ROUTES = "Broker", "Admin", "Routes"
+BROKER, DELIVERY, ADMIN, ROUTES = "Broker", "Delivery", "Admin", "Routes"
 QUERY, LOOKUP, ADMINISTRATION = Work.QUERY, Work.LOOKUP, Work.ADMIN
 ANY, LEADER, CONTROL = AnsweredBy.ANY_MEMBER, AnsweredBy.LEADER, AnsweredBy.CONTROL_LEADER
 
@@ -57,6 +57,14 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         BROKER, "PlanReads", pb.PlanReadsRequest, pb.PlanReadsReply,
         QUERY, ANY, native.plan_reads, counted("queues", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        DELIVERY, "DescribeConsumerGroup", delivery_pb2.DescribeConsumerGroupRequest,
+        delivery_pb2.DescribeConsumerGroupReply, ADMINISTRATION, LEADER, consumers.describe,
+    ),
+    Row(
+        DELIVERY, "NudgeConsumers", delivery_pb2.NudgeConsumersRequest,
+        delivery_pb2.NudgeConsumersReply, ADMINISTRATION, LEADER, consumers.nudge,
     ),
     Row(
         ADMIN, "CreateTopic", pb.CreateTopicRequest, pb.CreateTopicReply,
@@ -119,6 +127,7 @@ def services(calls: Calls, streams: Streams, watch: RouteWatch) -> tuple[raw.Raw
             "AppendOne": raw.UnaryMethod(streams.append_one),
             "Fetch": raw.ReadMethod(streams.fetch),
         },
+        DELIVERY: {"Session": raw.StreamMethod(streams.session)},
         ADMIN: {"LogEntries": raw.ReadMethod(streams.log_entries)},
         ROUTES: {"Watch": raw.ReadMethod(watch.watch)},
     }

@@ -297,6 +297,7 @@ class DescribeConsumerGroupReply(_message.Message):
         CONNECTED_FIELD_NUMBER: _builtins.int
         SILENT_MS_FIELD_NUMBER: _builtins.int
         SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+        ROOM_FIELD_NUMBER: _builtins.int
         id: _builtins.str
         instance: _builtins.str
         client: _builtins.str
@@ -305,6 +306,7 @@ class DescribeConsumerGroupReply(_message.Message):
         connected: _builtins.bool
         """has a session at this leader"""
         silent_ms: _builtins.int
+        room: _builtins.str
         @_builtins.property
         def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Subscription]: ...
         def __init__(
@@ -317,10 +319,11 @@ class DescribeConsumerGroupReply(_message.Message):
             connected: _builtins.bool = ...,
             silent_ms: _builtins.int = ...,
             subscriptions: _abc.Iterable[Global___Subscription] | None = ...,
+            room: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "connected", b"connected", "id", b"id", "instance", b"instance", "member_epoch", b"member_epoch", "silent_ms", b"silent_ms", "subscriptions", b"subscriptions"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "connected", b"connected", "id", b"id", "instance", b"instance", "member_epoch", b"member_epoch", "room", b"room", "silent_ms", b"silent_ms", "subscriptions", b"subscriptions"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -334,6 +337,7 @@ class DescribeConsumerGroupReply(_message.Message):
         HOLDER_FIELD_NUMBER: _builtins.int
         EPOCH_FIELD_NUMBER: _builtins.int
         BROKER_GROUP_FIELD_NUMBER: _builtins.int
+        SINCE_MS_FIELD_NUMBER: _builtins.int
         topic: _builtins.str
         queue: _builtins.int
         target: _builtins.str
@@ -342,6 +346,8 @@ class DescribeConsumerGroupReply(_message.Message):
         epoch: _builtins.int
         """of the grant"""
         broker_group: _builtins.str
+        since_ms: _builtins.int
+        """leader time: so it stands since then"""
         def __init__(
             self,
             *,
@@ -351,10 +357,11 @@ class DescribeConsumerGroupReply(_message.Message):
             holder: _builtins.str = ...,
             epoch: _builtins.int = ...,
             broker_group: _builtins.str = ...,
+            since_ms: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_group", b"broker_group", "epoch", b"epoch", "holder", b"holder", "queue", b"queue", "target", b"target", "topic", b"topic"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_group", b"broker_group", "epoch", b"epoch", "holder", b"holder", "queue", b"queue", "since_ms", b"since_ms", "target", b"target", "topic", b"topic"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -363,14 +370,32 @@ class DescribeConsumerGroupReply(_message.Message):
     ASSIGNMENT_EPOCH_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    UNASSIGNED_FIELD_NUMBER: _builtins.int
     group_epoch: _builtins.int
     assignment_epoch: _builtins.int
+    strategy: _builtins.str
+    """by which they are dealt out now"""
+    now_ms: _builtins.int
+    """leader time"""
     @_builtins.property
     def group(self) -> Global___ConsumerGroup: ...
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeConsumerGroupReply.Member]: ...
     @_builtins.property
-    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeConsumerGroupReply.Queue]: ...
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeConsumerGroupReply.Queue]:
+        """that somebody has or should have"""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """why others are not, or not as wanted: a sentence each"""
+
+    @_builtins.property
+    def unassigned(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.QueueRef]:
+        """subscribed to, and dealt to nobody"""
+
     def __init__(
         self,
         *,
@@ -379,10 +404,14 @@ class DescribeConsumerGroupReply(_message.Message):
         assignment_epoch: _builtins.int = ...,
         members: _abc.Iterable[Global___DescribeConsumerGroupReply.Member] | None = ...,
         queues: _abc.Iterable[Global___DescribeConsumerGroupReply.Queue] | None = ...,
+        strategy: _builtins.str = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
+        now_ms: _builtins.int = ...,
+        unassigned: _abc.Iterable[_broker_pb2.QueueRef] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "group", b"group", "group_epoch", b"group_epoch", "members", b"members", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "group", b"group", "group_epoch", b"group_epoch", "members", b"members", "now_ms", b"now_ms", "problems", b"problems", "queues", b"queues", "strategy", b"strategy", "unassigned", b"unassigned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -428,7 +457,13 @@ Global___NudgeConsumersReply: _TypeAlias = NudgeConsumersReply  # noqa: Y015
 
 @_typing.final
 class Subscription(_message.Message):
-    """Sessions."""
+    """Sessions. The leader of the coordinator keeps them; metadata dledger-group names the broker
+    group. Another member answers NOT_LEADER with the leader's address and forwards nothing. The
+    first request is Join. The replies are Joined, then Assignment; Joined comes again when the
+    settings change, Assignment when anything changes. A stream that falls behind gets the newest
+    state only. A refused Join, another leader and a member that ends break the stream with a
+    status: the consumer joins again, with the same member_id. After Ended its queues are gone.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -512,7 +547,7 @@ class Join(_message.Message):
     order: Global___ConsumeOrder.ValueType
     """what its listener is able to do"""
     strategy: _builtins.str
-    """empty: the group's"""
+    """empty: the group's; equal in all consumers of a group"""
     room: _builtins.str
     """with the strategies of machine rooms"""
     @_builtins.property
@@ -695,6 +730,7 @@ class Assignment(_message.Message):
     MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
     member_epoch: _builtins.int
+    """never falls: of two assignments the higher one is newer"""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___GrantedQueue]: ...
     def __init__(

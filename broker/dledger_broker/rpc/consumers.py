@@ -1,0 +1,22 @@
+"""The unary calls of `dledger.v1.Delivery` about the consumers of a consumer group.
+
+Not owned: what is told (`delivery.group_proto`), which member executes a call (`table`, `calls`).
+"""
+
+from dledger_broker.delivery.group_proto import described
+from dledger_broker.rpc.calls import Call
+from dledger_proto.v1 import delivery_pb2 as pb
+
+
+async def describe(
+    call: Call, request: pb.DescribeConsumerGroupRequest
+) -> pb.DescribeConsumerGroupReply:
+    """Return who is in a consumer group, and who has which queue."""
+    await call.messaging.view.confirm()
+    return described(call.messaging.view, call.coordinator.led_by_name(request.name))
+
+
+async def nudge(call: Call, request: pb.NudgeConsumersRequest) -> pb.NudgeConsumersReply:
+    """Tell all consumers of a group to claim their queues again."""
+    await call.messaging.view.confirm()
+    return pb.NudgeConsumersReply(told=call.coordinator.led_by_name(request.name).nudge())
