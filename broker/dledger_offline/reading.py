@@ -366,10 +366,10 @@ class FolderPlanner:
             stored = None
             if question.group:
                 state, queue_id = folder.state, (topic.topic_id, number)
-                stored = state.progress.stored(state.topics, question.group, queue_id)
+                stored = state.progress.of_name(state.topics, question.group, queue_id)
         return QueueState(
             topic.name, topic.topic_id, number, owner, queue.minimum, queue.maximum, tuple(found),
-            by_time, None if stored is None else stored.offset,
+            by_time, None if stored is None else stored.floor,
         )  # fmt: skip
 
 

@@ -8,6 +8,8 @@ the newest state takes a read barrier first (D9, D10).
 from typing import Final
 
 from dledger.state.consumers.table import ConsumerGroup
+from dledger.state.progress.group import group_named
+from dledger.state.progress.wave import Pause
 from dledger.state.queues.table import Queue
 from dledger.state.state import State
 from dledger.state.topics.commands import ForgetTopics
@@ -16,6 +18,7 @@ from dledger.state.values import (
     KeptFrom,
     KeyHit,
     KeyHits,
+    QueueProgress,
     QueueSpan,
     StoredOffset,
     Topic,
@@ -23,6 +26,8 @@ from dledger.state.values import (
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import TIME_MS_MAX
 
+LAG_BYTES_MAX: Final = 1 << 62
+"""No bound: the number of batches bounds what a question about lag looks at."""
 KEY_HITS_MAX: Final = 1_024
 """Batches that one lookup by key returns."""
 KEY_PLACES_MAX: Final = 16 * KEY_HITS_MAX
@@ -177,10 +182,35 @@ class Queries:
         """Return the consumer groups that somebody ever joined here."""
         return self._state.consumers.ids()
 
+    def progress(self, consumer_group: str, topic_id: bytes, queue: int) -> QueueProgress:
+        """Return what a name or a consumer group has done in a queue, and what waits for it.
+
+        Raises as `State.queue`. It looks at up to `SPANS_MAX` batches.
+        """
+        state = self._state
+        found = state.queue(topic_id, queue)
+        row = state.progress.of_name(state.topics, consumer_group, found.id)
+        if row is None:
+            return QueueProgress(None, found.minimum, found.maximum, 0, 0)
+        first = row.first_waiting(found.minimum)
+        if first >= found.maximum:
+            return QueueProgress(row, found.minimum, found.maximum, 0, 0)
+        spans = state.queues.spans(found, first, LAG_BYTES_MAX)
+        seen = spans[-1].base_offset + spans[-1].record_count - spans[0].base_offset
+        left = found.maximum - spans[0].base_offset
+        size = sum(span.size for span in spans) * left // seen
+        return QueueProgress(row, found.minimum, found.maximum, spans[0].store_time_ms, size)
+
+    def pause_of(self, consumer_group: str) -> Pause | None:
+        """Return why a consumer group is handed nothing; None when it is not paused."""
+        group = group_named(self._state.topics, consumer_group)
+        return None if group is None else self._state.waves.pause_of(group)
+
     def read_group_offset(
         self, consumer_group: str, topic_id: bytes, queue: int
     ) -> StoredOffset | None:
         """Return what a consumer group committed, or None. Raises as `State.queue`."""
         self._state.queue(topic_id, queue)
         state = self._state
-        return state.progress.stored(state.topics, consumer_group, (topic_id, queue))
+        row = state.progress.of_name(state.topics, consumer_group, (topic_id, queue))
+        return None if row is None else StoredOffset(row.floor, row.metadata, row.committed_ms)

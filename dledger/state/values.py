@@ -2,10 +2,13 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.state.commands.codec import UInt8, UInt32, UInt64
 from dledger.state.consumers.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from dledger.state.progress.row import Progress
 
 PERMISSION_READ: Final = 4
 PERMISSION_WRITE: Final = 2
@@ -121,6 +124,19 @@ class IdHit(NamedTuple):
     record: int
     """Place within the batch."""
     span: QueueSpan
+
+
+class QueueProgress(NamedTuple):
+    """What a consumer group has done in a queue, and what waits for it."""
+
+    row: "Progress | None"
+    """None: the group has no floor in the queue."""
+    minimum: int
+    maximum: int
+    oldest_ms: int
+    """Store time of the first record that is not done; 0: none waits, or there is no floor."""
+    lag_bytes: int
+    """Of the batches from that record on: exact for the first SPANS_MAX, estimated beyond."""
 
 
 class StoredOffset(NamedTuple):

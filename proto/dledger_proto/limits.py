@@ -64,6 +64,8 @@ FETCH_ASSIGNMENTS_MAX: Final = 1_024
 """Queues of one group that one fetch stream reads."""
 QUEUES_PER_CALL_MAX: Final = QUEUES_PER_TOPIC_MAX
 """Queues that one call may name: to ask bounds or offsets, plan reads, commit or hold."""
+PROGRESS_PER_CALL_MAX: Final = 64
+"""Queues that one call may ask the progress of: for each a member looks at up to 4,096 rows."""
 LOOKS_PER_CALL_MAX: Final = 2_048
 """Rows that a member looks at for one plan, for samples and times of all queues of the plan. They
 take some ten milliseconds of the member's loop."""

@@ -4,6 +4,7 @@ admin        The unary calls of `dledger.v1.Admin`: topics, trims and holds, sta
 admission    What may wait or run at once in a member, by class of call (S136, S141-S143)
 calls        What all unary calls share: the group, admission, which member executes, errors
 consumers    The unary calls of `dledger.v1.Delivery` about the consumers of a consumer group
+delivery/    The unary calls of `dledger.v1.Delivery` about progress
 native       The unary calls of `dledger.v1.Broker`: what clients ask about messages
 routes       `dledger.v1.Routes` of a member
 status       What a member says about itself in one group (D19)

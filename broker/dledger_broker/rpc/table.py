@@ -10,9 +10,10 @@ from typing import Any, Final
 from dledger_broker.rpc import admin, consumers, native, routes
 from dledger_broker.rpc.admission import Work
 from dledger_broker.rpc.calls import AnsweredBy, Calls, Row, counted
+from dledger_broker.rpc.delivery import progress
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
-from dledger_proto.limits import QUEUES_PER_CALL_MAX
+from dledger_proto.limits import PROGRESS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import delivery_pb2, routes_pb2
@@ -111,6 +112,23 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         ADMIN, "LiftQuarantine", pb.LiftQuarantineRequest, pb.LiftQuarantineReply,
         ADMINISTRATION, ANY, admin.lift_quarantine,
+    ),
+    Row(
+        DELIVERY, "ClaimQueues", delivery_pb2.ClaimQueuesRequest, delivery_pb2.ClaimQueuesReply,
+        QUERY, LEADER, progress.claim_queues, counted("queues", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        DELIVERY, "ReleaseQueues",
+        delivery_pb2.ReleaseQueuesRequest, delivery_pb2.ReleaseQueuesReply,
+        QUERY, LEADER, progress.release_queues, counted("queues", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        DELIVERY, "ReadProgress", delivery_pb2.ReadProgressRequest, delivery_pb2.ReadProgressReply,
+        QUERY, ANY, progress.read_progress, counted("queues", 1, PROGRESS_PER_CALL_MAX),
+    ),
+    Row(
+        DELIVERY, "ResumeGroup", delivery_pb2.ResumeGroupRequest, delivery_pb2.ResumeGroupReply,
+        ADMINISTRATION, LEADER, progress.resume_group,
     ),
     Row(
         ROUTES, "Get", routes_pb2.RoutesRequest, routes_pb2.RoutesReply,

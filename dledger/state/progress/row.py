@@ -59,6 +59,11 @@ class Progress:
     suspended: dict[int, Suspended] = field(default_factory=dict[int, Suspended])
 
     @property
+    def holder(self) -> str:
+        """The consumer that has the queue; empty: nobody."""
+        return self.consumer if self.holding is Holding.HELD else ""
+
+    @property
     def done_count(self) -> int:
         """A number that grows by one with each record that is done."""
         return self.floor + size_of(self.done)
@@ -66,6 +71,14 @@ class Progress:
     def is_done(self, offset: int) -> bool:
         """Tell whether the record at an offset is done."""
         return is_done(self.floor, self.done, offset)
+
+    def first_waiting(self, minimum: int) -> int:
+        """Return the first offset from `minimum` on that is not done."""
+        floor = max(self.floor, minimum)
+        for first, end in self.done:
+            if first <= floor < end:
+                floor = end
+        return floor
 
     def finish(self, floor: int, done: list[Range]) -> None:
         """Take over a floor and ranges that `settled` gave; what is done is not suspended."""

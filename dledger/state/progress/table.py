@@ -20,7 +20,6 @@ from dledger.state.progress.row import Progress, decode_progress
 from dledger.state.queues.table import QueueId
 from dledger.state.tables import KEY_U32, PREFIX, Table, Writer
 from dledger.state.topics.table import TopicTable
-from dledger.state.values import StoredOffset
 
 GROUP_AT: Final = slice(21, 37)
 """Where the consumer group's id lies in a key."""
@@ -38,21 +37,23 @@ class ProgressTable:
         value = self._writer.store.get(progress_key(group_id, queue_id))
         if value is not None:
             return decode_progress(value)
+        return self._by_name(name, queue_id)
+
+    def of_name(
+        self, topics: TopicTable, consumer_group: str, queue_id: QueueId
+    ) -> Progress | None:
+        """Return the progress of a name, whether it is a consumer group's or not."""
+        name = check_consumer_group(consumer_group)
+        group = group_named(topics, consumer_group)
+        if group is not None:
+            return self.read(group.id, name, queue_id)
+        return self._by_name(name, queue_id)
+
+    def _by_name(self, name: bytes, queue_id: QueueId) -> Progress | None:
         stored = self._offsets.read(name, *queue_id)
         if stored is None:
             return None
         return Progress(stored.offset, stored.time_ms, stored.metadata)
-
-    def stored(
-        self, topics: TopicTable, consumer_group: str, queue_id: QueueId
-    ) -> StoredOffset | None:
-        """Return the floor of a name, whether it is a consumer group's or not."""
-        name = check_consumer_group(consumer_group)
-        group = group_named(topics, consumer_group)
-        if group is None:
-            return self._offsets.read(name, *queue_id)
-        row = self.read(group.id, name, queue_id)
-        return None if row is None else StoredOffset(row.floor, row.metadata, row.committed_ms)
 
     def write(self, group_id: bytes, name: bytes, queue_id: QueueId, row: Progress) -> None:
         """Write a row. What was committed under the name goes: it is in the row now."""

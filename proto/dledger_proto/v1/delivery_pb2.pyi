@@ -908,8 +908,11 @@ class ClaimQueuesReply(_message.Message):
 
     ROWS_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
     """leader time"""
+    paused: _builtins.str
+    """why the group is handed nothing new; empty: it is not paused"""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimQueuesReply.Row]: ...
     def __init__(
@@ -917,10 +920,11 @@ class ClaimQueuesReply(_message.Message):
         *,
         rows: _abc.Iterable[Global___ClaimQueuesReply.Row] | None = ...,
         now_ms: _builtins.int = ...,
+        paused: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["now_ms", b"now_ms", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["now_ms", b"now_ms", "paused", b"paused", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1182,7 +1186,13 @@ class ReadProgressReply(_message.Message):
 
     ROWS_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    PAUSED_SINCE_MS_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
+    paused: _builtins.str
+    """as in ClaimQueuesReply"""
+    paused_since_ms: _builtins.int
+    """0: its settings say so"""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReadProgressReply.Row]: ...
     def __init__(
@@ -1190,14 +1200,56 @@ class ReadProgressReply(_message.Message):
         *,
         rows: _abc.Iterable[Global___ReadProgressReply.Row] | None = ...,
         now_ms: _builtins.int = ...,
+        paused: _builtins.str = ...,
+        paused_since_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["now_ms", b"now_ms", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["now_ms", b"now_ms", "paused", b"paused", "paused_since_ms", b"paused_since_ms", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadProgressReply: _TypeAlias = ReadProgressReply  # noqa: Y015
+
+@_typing.final
+class ResumeGroupRequest(_message.Message):
+    """Ends a pause that a wave of failures began in the broker group that is called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
+    consumer_group: _builtins.str
+    def __init__(
+        self,
+        *,
+        consumer_group: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeGroupRequest: _TypeAlias = ResumeGroupRequest  # noqa: Y015
+
+@_typing.final
+class ResumeGroupReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHY_FIELD_NUMBER: _builtins.int
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeGroupReply: _TypeAlias = ResumeGroupReply  # noqa: Y015
 
 @_typing.final
 class RecallTimerRequest(_message.Message):

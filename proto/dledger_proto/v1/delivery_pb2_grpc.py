@@ -81,6 +81,11 @@ class DeliveryStub:
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.ReadProgressRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_delivery__pb2.ReadProgressReply.FromString,
                 _registered_method=True)
+        self.ResumeGroup = channel.unary_unary(
+                '/dledger.v1.Delivery/ResumeGroup',
+                request_serializer=dledger_dot_v1_dot_delivery__pb2.ResumeGroupRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_delivery__pb2.ResumeGroupReply.FromString,
+                _registered_method=True)
         self.RecallTimer = channel.unary_unary(
                 '/dledger.v1.Delivery/RecallTimer',
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.RecallTimerRequest.SerializeToString,
@@ -155,6 +160,12 @@ class DeliveryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResumeGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecallTimer(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -214,6 +225,11 @@ def add_DeliveryServicer_to_server(servicer, server):
                     servicer.ReadProgress,
                     request_deserializer=dledger_dot_v1_dot_delivery__pb2.ReadProgressRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_delivery__pb2.ReadProgressReply.SerializeToString,
+            ),
+            'ResumeGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeGroup,
+                    request_deserializer=dledger_dot_v1_dot_delivery__pb2.ResumeGroupRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_delivery__pb2.ResumeGroupReply.SerializeToString,
             ),
             'RecallTimer': grpc.unary_unary_rpc_method_handler(
                     servicer.RecallTimer,
@@ -471,6 +487,33 @@ class Delivery:
             '/dledger.v1.Delivery/ReadProgress',
             dledger_dot_v1_dot_delivery__pb2.ReadProgressRequest.SerializeToString,
             dledger_dot_v1_dot_delivery__pb2.ReadProgressReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Delivery/ResumeGroup',
+            dledger_dot_v1_dot_delivery__pb2.ResumeGroupRequest.SerializeToString,
+            dledger_dot_v1_dot_delivery__pb2.ResumeGroupReply.FromString,
             options,
             channel_credentials,
             insecure,

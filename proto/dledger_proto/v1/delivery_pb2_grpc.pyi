@@ -47,6 +47,7 @@ class DeliveryStub:
     ReleaseQueues: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ReleaseQueuesRequest, _delivery_pb2.ReleaseQueuesReply]
     FailRecords: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.FailRecordsRequest, _delivery_pb2.FailRecordsReply]
     ReadProgress: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ReadProgressRequest, _delivery_pb2.ReadProgressReply]
+    ResumeGroup: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ResumeGroupRequest, _delivery_pb2.ResumeGroupReply]
     RecallTimer: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.RecallTimerRequest, _delivery_pb2.RecallTimerReply]
     ListTimers: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ListTimersRequest, _delivery_pb2.ListTimersReply]
 
@@ -69,6 +70,7 @@ class DeliveryAsyncStub(DeliveryStub):
     ReleaseQueues: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ReleaseQueuesRequest, _delivery_pb2.ReleaseQueuesReply]  # type: ignore[assignment]
     FailRecords: _aio.UnaryUnaryMultiCallable[_delivery_pb2.FailRecordsRequest, _delivery_pb2.FailRecordsReply]  # type: ignore[assignment]
     ReadProgress: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ReadProgressRequest, _delivery_pb2.ReadProgressReply]  # type: ignore[assignment]
+    ResumeGroup: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ResumeGroupRequest, _delivery_pb2.ResumeGroupReply]  # type: ignore[assignment]
     RecallTimer: _aio.UnaryUnaryMultiCallable[_delivery_pb2.RecallTimerRequest, _delivery_pb2.RecallTimerReply]  # type: ignore[assignment]
     ListTimers: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ListTimersRequest, _delivery_pb2.ListTimersReply]  # type: ignore[assignment]
 
@@ -142,6 +144,13 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_pb2.ReadProgressRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_pb2.ReadProgressReply, _abc.Awaitable[_delivery_pb2.ReadProgressReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ResumeGroup(
+        self,
+        request: _delivery_pb2.ResumeGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.ResumeGroupReply, _abc.Awaitable[_delivery_pb2.ResumeGroupReply]]: ...
 
     @_abc_1.abstractmethod
     def RecallTimer(

@@ -1,0 +1,4 @@
+"""The unary calls of `dledger.v1.Delivery`.
+
+progress  Progress of consumer groups: claims, releases, what is known of each queue, lag
+"""

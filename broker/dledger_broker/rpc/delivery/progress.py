@@ -1,0 +1,117 @@
+"""Calls about the progress of consumer groups: claims, releases, what is known of queues, lag.
+
+Owns the translation of protobuf. Not owned: what the calls do (`usecases.progress`), which member
+executes them (`table`, `calls`).
+"""
+
+from collections.abc import Sequence
+
+from dledger.state.progress.row import Progress
+from dledger.state.results import Claimed
+from dledger.state.values import QueueProgress
+from dledger_broker.rpc.calls import Call
+from dledger_broker.usecases import progress
+from dledger_broker.usecases.queues import resolve_each
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import delivery_pb2 as dpb
+
+
+async def claim_queues(call: Call, request: dpb.ClaimQueuesRequest) -> dpb.ClaimQueuesReply:
+    """Claim queues for a consumer, or renew its claims."""
+    wanted = await _wanted(call, request.queues)
+    claimed = await progress.claim_queues(
+        call.messaging, request.consumer_group, request.member_id, wanted
+    )
+    return dpb.ClaimQueuesReply(
+        rows=[_claim_row(each, claimed.time_ms) for each in claimed.rows],
+        now_ms=claimed.time_ms,
+        paused=claimed.paused,
+    )
+
+
+async def release_queues(call: Call, request: dpb.ReleaseQueuesRequest) -> dpb.ReleaseQueuesReply:
+    """Give claims back."""
+    wanted = await _wanted(call, request.queues)
+    codes = await progress.release_queues(
+        call.messaging, request.consumer_group, request.member_id, wanted
+    )
+    return dpb.ReleaseQueuesReply(codes=[int(code) for code in codes])
+
+
+async def read_progress(call: Call, request: dpb.ReadProgressRequest) -> dpb.ReadProgressReply:
+    """Return what a consumer group has done in each queue, and what waits for it."""
+    queues = await resolve_each(call.messaging, request.queues)
+    found = await progress.read_progress(call.messaging, request.consumer_group, queues)
+    reply = dpb.ReadProgressReply(
+        rows=[_progress_row(each) for each in found.rows], now_ms=found.now_ms
+    )
+    if found.pause is not None:
+        reply.paused, reply.paused_since_ms = found.pause.why, found.pause.since_ms
+    return reply
+
+
+async def resume_group(call: Call, request: dpb.ResumeGroupRequest) -> dpb.ResumeGroupReply:
+    """End the pause that a wave of failures began."""
+    return dpb.ResumeGroupReply(
+        why=await progress.resume_group(call.messaging, request.consumer_group)
+    )
+
+
+async def _wanted(
+    call: Call, wanted: Sequence[dpb.ClaimQueuesRequest.Wanted]
+) -> list[progress.Wanted]:
+    queues = await resolve_each(call.messaging, [each.queue for each in wanted])
+    return [(queue, each.epoch) for queue, each in zip(queues, wanted, strict=True)]
+
+
+def _claim_row(claimed: Claimed, time_ms: int) -> dpb.ClaimQueuesReply.Row:
+    row = claimed.row
+    if row is None:
+        return dpb.ClaimQueuesReply.Row(code=int(claimed.code), detail=claimed.detail)
+    if claimed.code is not Code.OK:
+        return dpb.ClaimQueuesReply.Row(
+            code=int(claimed.code),
+            detail=claimed.detail,
+            lease_left_ms=claimed.lease_left_ms,
+            holder=row.consumer,
+        )
+    return dpb.ClaimQueuesReply.Row(
+        floor=row.floor,
+        done=_ranges(row),
+        resets=row.resets,
+        lease_left_ms=max(row.lease_until_ms - time_ms, 0),
+        suspended=_suspended(row),
+        holder=row.consumer,
+    )
+
+
+def _progress_row(found: QueueProgress | DledgerError) -> dpb.ReadProgressReply.Row:
+    if isinstance(found, DledgerError):
+        return dpb.ReadProgressReply.Row(code=int(found.code), detail=found.detail)
+    reply = dpb.ReadProgressReply.Row(
+        floor=-1,
+        minimum=found.minimum,
+        maximum=found.maximum,
+        oldest_ms=found.oldest_ms,
+        lag_bytes=found.lag_bytes,
+    )
+    row = found.row
+    if row is not None:
+        reply.floor, reply.committed_ms, reply.resets = row.floor, row.committed_ms, row.resets
+        reply.done.extend(_ranges(row))
+        reply.suspended.extend(_suspended(row))
+        reply.epoch, reply.lease_until_ms = row.epoch, row.lease_until_ms
+        reply.holder = row.holder
+    return reply
+
+
+def _ranges(row: Progress) -> list[pb.OffsetRange]:
+    return [pb.OffsetRange(first=first, end=end) for first, end in row.done]
+
+
+def _suspended(row: Progress) -> list[dpb.SuspendedRecord]:
+    return [
+        dpb.SuspendedRecord(offset=offset, attempts=each.attempts, until_ms=each.until_ms)
+        for offset, each in sorted(row.suspended.items())
+    ]

@@ -1,0 +1,97 @@
+"""Progress of consumer groups: claims, releases, what is known of each queue, lag.
+
+Not owned: the rules (`dledger.state.progress`), the wire (`rpc/delivery/progress.py`). A queue that
+cannot be served is refused alone.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues, check_consumer
+from dledger.state.progress.wave import Pause, ResumeGroup
+from dledger.state.results import Claimed, QueuesClaimed
+from dledger.state.values import QueueProgress
+from dledger_broker.usecases.messaging import Messaging, Queue
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.names import check_client_id, check_group_name
+
+Wanted = tuple[Queue | DledgerError, int]
+"""A queue, or why it cannot be served, and an epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRead:
+    """What is known of each queue, or why nothing is."""
+
+    rows: list[QueueProgress | DledgerError]
+    pause: Pause | None
+    now_ms: int
+
+
+async def claim_queues(
+    messaging: Messaging, consumer_group: str, member_id: str, wanted: Sequence[Wanted]
+) -> QueuesClaimed:
+    """Claim queues for a consumer, or renew its claims; each is taken or refused on its own."""
+    _check(consumer_group, member_id)
+    command = ClaimQueues(consumer_group, member_id, _granted(wanted))
+    claimed = await messaging.view.commands.propose(command)
+    rows = iter(claimed.rows)
+    merged = tuple(
+        Claimed(each.code, each.detail) if isinstance(each, DledgerError) else next(rows)
+        for each, _ in wanted
+    )
+    return QueuesClaimed(merged, claimed.time_ms, claimed.paused)
+
+
+async def release_queues(
+    messaging: Messaging, consumer_group: str, member_id: str, wanted: Sequence[Wanted]
+) -> list[Code]:
+    """Give claims back; return OK or why not of each."""
+    _check(consumer_group, member_id)
+    command = ReleaseQueues(consumer_group, member_id, _granted(wanted))
+    released = await messaging.view.commands.propose(command)
+    codes = iter(released.codes)
+    return [each.code if isinstance(each, DledgerError) else next(codes) for each, _ in wanted]
+
+
+async def read_progress(
+    messaging: Messaging, consumer_group: str, queues: Sequence[Queue | DledgerError]
+) -> ProgressRead:
+    """Return what a consumer group has done in each queue, behind a read barrier."""
+    check_group_name("consumer_group", consumer_group)
+    view = messaging.view
+    await view.confirm()
+    queries = view.machine.queries
+    rows: list[QueueProgress | DledgerError] = []
+    for queue in queues:
+        if isinstance(queue, DledgerError):
+            rows.append(queue)
+            continue
+        try:
+            rows.append(queries.progress(consumer_group, queue.topic_id, queue.number))
+        except DledgerError as error:
+            rows.append(error)
+        await asyncio.sleep(0)  # one queue costs up to some milliseconds
+    now_ms = max(view.host.time_ms or 0, view.machine.applied_time_ms)
+    return ProgressRead(rows, queries.pause_of(consumer_group), now_ms)
+
+
+async def resume_group(messaging: Messaging, consumer_group: str) -> str:
+    """End the pause of a wave of failures; return why the group was paused, or empty."""
+    check_group_name("consumer_group", consumer_group)
+    return (await messaging.view.commands.propose(ResumeGroup(consumer_group))).why
+
+
+def _check(consumer_group: str, member_id: str) -> None:
+    check_group_name("consumer_group", consumer_group)
+    check_client_id("member_id", member_id)
+    check_consumer(member_id)
+
+
+def _granted(wanted: Sequence[Wanted]) -> tuple[GrantedQueue, ...]:
+    return tuple(
+        GrantedQueue(queue.topic_id, queue.number, epoch)
+        for queue, epoch in wanted
+        if isinstance(queue, Queue)
+    )
