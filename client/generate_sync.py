@@ -31,6 +31,7 @@ PAIRS = {
     "producer_async.py": "producer.py",
     "consumer_async.py": "consumer.py",
     "admin_async.py": "admin.py",
+    "push_async.py": "push.py",
 }
 WRAPPED = frozenset({"admin_async.py"})
 """Whose twins only run the methods of the asyncio class."""
@@ -38,6 +39,7 @@ NAMES = {
     "AsyncProducer": "Producer",
     "AsyncConsumer": "Consumer",
     "AsyncAdmin": "Admin",
+    "AsyncPushConsumer": "PushConsumer",
     "AsyncSendFuture": "SendFuture",
     "AsyncRunner": "SyncRunner",
     "AsyncIterator": "Iterator",
@@ -51,6 +53,7 @@ NAMES = {
     "producer_async": "producer",
     "consumer_async": "consumer",
     "admin_async": "admin",
+    "push_async": "push",
 }
 SENTENCES = {
     "Hand one message over without waiting; return a future of its outcome.": (

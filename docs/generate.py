@@ -20,7 +20,7 @@ from dledger.state.commands.registry import COMMANDS, FORMS
 from dledger_broker.config.checks import LEAST_BYTES
 from dledger_broker.config.load import environment_name, type_name
 from dledger_broker.config.model import GroupConfig, MemberConfig, Section
-from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig
+from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, PushConfig
 from dledger_client.errors import error_of
 from dledger_client.latency import LatencyTable
 from dledger_namesrv.service import NameServerSettings
@@ -223,7 +223,7 @@ def settings_of(kind: type) -> str:
 
 def client_configuration() -> str:
     """Return the page of the client's settings."""
-    kinds = (ProducerConfig, ConsumerConfig, ConnectionConfig, LatencyTable)
+    kinds = (ProducerConfig, ConsumerConfig, PushConfig, ConnectionConfig, LatencyTable)
     return "\n\n".join(
         [
             "# Settings of the client",

@@ -16,6 +16,8 @@ and lz4 are used when present.
     model           The values that users of this package send and get back
     producer        The producer, blocking; generated
     producer_async  The producer: batched sends, in order per queue, each stored once
+    push            The push consumer, blocking; generated
+    push_async      The push consumer: calls a listener for each record, commits what is done
     records         Records as a consumer gets them
     selectors       Which queue a message goes to
     unreadable      Batches that cannot be decoded though their checksum holds
@@ -32,13 +34,24 @@ from dledger_client._core.routes import GroupRoute, Member, TopicRoute
 from dledger_client._shell.futures import AsyncSendFuture, SendFuture
 from dledger_client.admin import Admin
 from dledger_client.admin_async import AsyncAdmin
-from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, StartAt
+from dledger_client.config import (
+    ConnectionConfig,
+    ConsumeOrder,
+    ConsumerConfig,
+    ProducerConfig,
+    PushConfig,
+    StartAt,
+)
 from dledger_client.consumer import Consumer
 from dledger_client.consumer_async import AsyncConsumer
 from dledger_client.errors import (
     BufferFull,
     ClientClosed,
     ClientError,
+    ConsumerConflict,
+    ConsumerFenced,
+    ConsumerGroupExists,
+    ConsumerGroupNotFound,
     CorruptData,
     DeadlineExpired,
     Held,
@@ -50,6 +63,7 @@ from dledger_client.errors import (
     NotStored,
     OffsetBehind,
     OffsetOutOfRange,
+    OffsetWasReset,
     Overloaded,
     ProducerFenced,
     ProducerRejected,
@@ -65,6 +79,8 @@ from dledger_client.errors import (
 from dledger_client.latency import TABLE_4X, TABLE_5X, LatencyTable
 from dledger_client.model import (
     Acknowledgement,
+    DeadLetter,
+    Delivery,
     EntryMark,
     FoundRecord,
     MemberProgress,
@@ -73,11 +89,14 @@ from dledger_client.model import (
     ProducerStatus,
     QueueBounds,
     QueueHold,
+    Retry,
     SendResult,
     TopicKind,
 )
 from dledger_client.producer import Producer
 from dledger_client.producer_async import AsyncProducer
+from dledger_client.push import PushConsumer
+from dledger_client.push_async import AsyncPushConsumer
 from dledger_client.records import ConsumedRecord, RecordBatch
 from dledger_client.selectors import QueueSelector, TopicQueue, by_groups, by_hash, by_random
 from dledger_proto import __version__
@@ -91,17 +110,25 @@ __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncPushConsumer",
     "AsyncSendFuture",
     "BufferFull",
     "ClientClosed",
     "ClientError",
     "Compression",
     "ConnectionConfig",
+    "ConsumeOrder",
     "ConsumedRecord",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerConflict",
+    "ConsumerFenced",
+    "ConsumerGroupExists",
+    "ConsumerGroupNotFound",
     "CorruptData",
+    "DeadLetter",
     "DeadlineExpired",
+    "Delivery",
     "EntryMark",
     "FoundRecord",
     "GroupRoute",
@@ -119,6 +146,7 @@ __all__ = [
     "NothingFound",
     "OffsetBehind",
     "OffsetOutOfRange",
+    "OffsetWasReset",
     "Overloaded",
     "Place",
     "Producer",
@@ -126,11 +154,14 @@ __all__ = [
     "ProducerFenced",
     "ProducerRejected",
     "ProducerStatus",
+    "PushConfig",
+    "PushConsumer",
     "QueueBounds",
     "QueueHold",
     "QueueNotFound",
     "QueueSelector",
     "RecordBatch",
+    "Retry",
     "SendFuture",
     "SendResult",
     "ServerBug",

@@ -1,9 +1,10 @@
-"""What a client takes from its machine beside the event loop: the wall clock and random bytes.
+"""What a client takes from its machine beside the event loop: wall clock, random bytes, a name.
 
-Owns: these two calls, so that the simulation can answer them. Callers name the module at each call.
+Owns: these calls, so that the simulation can answer them. Callers name the module at each call.
 """
 
 import os
+import socket
 import time
 
 
@@ -15,3 +16,8 @@ def wall_ms() -> int:
 def random_bytes(size: int) -> bytes:
     """Return so many bytes that nobody can guess."""
     return os.urandom(size)
+
+
+def process_name() -> str:
+    """Return host and process, for people who look at a list of consumers."""
+    return f"{socket.gethostname()} {os.getpid()}"

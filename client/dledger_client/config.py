@@ -140,6 +140,18 @@ class ProducerConfig:
             )
 
 
+class ConsumeOrder(enum.IntEnum):
+    """What a consumer group hands out one after the other.
+
+    CONCURRENT: nothing. QUEUE: the records of a queue. KEY: the records of a queue that have the
+    same key.
+    """
+
+    CONCURRENT = 0
+    QUEUE = 1
+    KEY = 2
+
+
 class StartAt(enum.Enum):
     """Where a queue begins for a consumer group without a stored offset (S103), or past its end.
 
@@ -161,8 +173,8 @@ class ConsumerConfig:
     """How a consumer reads and buffers.
 
     Attributes:
-        group: Consumer group whose offsets `commit` and `committed` use. Empty: neither can be
-            called.
+        group: Consumer group that `subscribe` joins, and whose offsets `commit` and `committed`
+            use. Empty: none of these can be called.
         start_at: Where to begin without a stored offset, and where to go when an offset is out of
             range.
         prefer: Read from the "leader", from any "follower", or from the member of this name. While
@@ -177,6 +189,17 @@ class ConsumerConfig:
         fail_on_unreadable: Raise UnreadableData for a batch that cannot be decoded as its producer
             sent it. When this is off, the consumer leaves such batches out, warns of each in the
             log, and counts their records (`passed_over`); it decodes each batch once more for that.
+        create_group: Create the consumer group when it does not exist, with `order` and `start_at`.
+            The cluster may have this switched off.
+        order: What the consumer is able to do. A group of another order refuses it.
+        commit_interval_ms: How often `subscribe` commits what is done. The records of a poll are
+            done when the next poll begins. 0: only `commit` does.
+        revoke_timeout_ms: How long a queue that the group asks back waits for the next poll. After
+            this time the consumer gives it back without a commit of what the last poll returned.
+        instance: Name of a static consumer. When it comes back within the group's session limit,
+            it gets the same queues. Empty: none.
+        strategy: How this consumer wants queues to be dealt out. Empty: as the group is set.
+        room: Machine room of this consumer, for strategies that ask for it.
         connection: How the consumer reaches the cluster.
     """
 
@@ -187,9 +210,57 @@ class ConsumerConfig:
     frame_bytes: int = _limited(FRAME_SIZE_TARGET, 1 * KIB, 4 * FRAME_SIZE_TARGET)
     wait_ms: int = _limited(1_000, 10, 30_000)
     fail_on_unreadable: bool = True
+    create_group: bool = True
+    order: ConsumeOrder = ConsumeOrder.CONCURRENT
+    commit_interval_ms: int = _limited(1_000, 0, 3_600_000)
+    revoke_timeout_ms: int = _limited(30_000, 0, TIMEOUT_MS_MAX)
+    instance: str = ""
+    strategy: str = ""
+    room: str = ""
     connection: ConnectionConfig = ConnectionConfig()
 
     def __post_init__(self) -> None:
         _check_fields(self)
         if not self.prefer:
             raise ValueError('prefer: empty, must be "leader", "follower" or a member id')
+
+
+@dataclass(frozen=True, slots=True)
+class PushConfig:
+    """How a push consumer hands records to its listener.
+
+    Attributes:
+        consumer: How it fetches, and what it is in its group. `order` says whether the listener
+            gets records one after the other; `commit_interval_ms` must not be 0.
+        concurrency: Calls of the listener at the same time. For a function also the threads.
+        batch_size: Records that one call gets. Above 1 the listener gets a list of them.
+        listener_timeout_ms: A call that takes longer has failed (S108). A coroutine is cancelled. A
+            function goes on in its thread; what it returns does not count any more.
+        queue_records: Records of one queue in hand, beyond which no more are taken (S102).
+        queue_bytes: Bytes of them.
+        queue_span: Offsets from the oldest record that is not done to the newest in hand.
+        close_timeout_ms: How long `close` waits until the listener has finished what it has.
+        broadcast: Every consumer gets every record. Offsets are kept in `offsets_file`, and what
+            fails is not delivered again (S86, S112).
+        offsets_file: Where a broadcasting consumer keeps its offsets. Empty: nowhere.
+    """
+
+    consumer: ConsumerConfig = ConsumerConfig()
+    concurrency: int = _limited(20, 1, 1_000)
+    batch_size: int = _limited(1, 1, 10_000)
+    listener_timeout_ms: int = _limited(900_000, 1, TIMEOUT_MS_MAX)
+    queue_records: int = _limited(1_000, 1, 1_000_000)
+    queue_bytes: int = _limited(100 * MIB, 1, 64 * 1_024 * MIB)
+    queue_span: int = _limited(2_000, 1, 1_000_000)
+    close_timeout_ms: int = _limited(30_000, 0, TIMEOUT_MS_MAX)
+    broadcast: bool = False
+    offsets_file: str = ""
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        if not self.consumer.commit_interval_ms:
+            raise ValueError("consumer.commit_interval_ms: 0, a push consumer commits by itself")
+        if self.offsets_file and not self.broadcast:
+            raise ValueError("offsets_file: given without broadcast; a group keeps its own offsets")
+        if self.broadcast and self.consumer.order is not ConsumeOrder.CONCURRENT:
+            raise ValueError("broadcast: given with an order; a broadcast has none")

@@ -9,6 +9,8 @@ from typing import Self, cast
 from dledger_client._core.arguments import check_integer, checked_timeout
 from dledger_client._core.consumer.state import Place
 from dledger_client._shell.consumer import ConsumerEngine, Start
+from dledger_client._shell.group.membership import subscriptions_of
+from dledger_client._shell.group.polling import Listener
 from dledger_client._shell.runner import AsyncRunner
 from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ConsumerConfig
@@ -49,6 +51,8 @@ class AsyncConsumer:
         self._engine = ConsumerEngine(parse_addresses(bootstrap), self._config)
         self._runner = AsyncRunner()
         self._iterated: list[ConsumedRecord] = []
+        self._on_assigned: Listener | None = None
+        self._on_revoked: Listener | None = None
 
     async def start(self) -> Self:
         """Connect, in the background; `async with` does it. Returns itself."""
@@ -62,7 +66,7 @@ class AsyncConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """End. Nothing is committed by itself."""
+        """End. A subscription commits what is done, unless that is switched off, and leaves."""
         await self._runner.run(self._engine.close())
 
     # What is read.
@@ -77,10 +81,52 @@ class AsyncConsumer:
         `what`: a topic (all its queues), several topics or (topic, queue) pairs, or a mapping from
         pairs to where each begins. A beginning is an offset, StartAt.FIRST, StartAt.LAST, or None:
         the committed offset, else by `ConsumerConfig.start_at`. `start` is that of everything
-        without its own.
+        without its own. Of a topic that is given by its name alone, queues that are added later are
+        read, too, from their beginning.
         """
-        await self._runner.run(self._engine.assign(await self._starts(what, start)))
+        whole = (
+            [what] if isinstance(what, str) else [each for each in what if isinstance(each, str)]
+        )
+        starts = await self._starts(what, start)
+        await self._runner.run(self._engine.assign(starts, whole))
         self._iterated.clear()
+
+    async def subscribe(
+        self,
+        topics: str | Iterable[str] = (),
+        *,
+        patterns: str | Iterable[str] = (),
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+    ) -> None:
+        """Share topics with the other consumers of the group; `poll` returns this one's part.
+
+        `patterns` are regular expressions that whole names of topics must match, also of topics
+        that are created later. The records that the group retries come, too: see `record.origin`.
+        `on_assigned` and `on_revoked` get lists of (topic, queue) pairs. They are called by `poll`;
+        `on_revoked` may still commit. Queues that are added later are shared out, too.
+        """
+        subscriptions = subscriptions_of(topics, patterns)
+        self._group()
+        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        await self._runner.run(self._engine.subscribe(subscriptions))
+
+    async def _tell_changes(self) -> None:
+        """Tell the user which queues came and went; then let go of those that went."""
+        polling = self._engine.polling
+        if polling is None:
+            return
+        polling.check()
+        revoked, assigned = polling.take_changes()
+        if revoked:
+            if self._on_revoked is not None:
+                await self._runner.call(self._on_revoked, revoked)
+            self._iterated = [
+                each for each in self._iterated if (each.topic, each.queue) not in revoked
+            ]
+            await self._runner.run(self._engine.let_go())
+        if assigned and self._on_assigned is not None:
+            await self._runner.call(self._on_assigned, assigned)
 
     async def _starts(
         self, what: str | Iterable[str | Place] | Mapping[Place, Start | None], start: Start | None
@@ -151,7 +197,14 @@ class AsyncConsumer:
         """Return records as runs of producers' batches, without unpacking them; else as `poll`."""
         check_integer("max_records", max_records, RECORDS_MAX, 1)
         timeout = None if timeout_ms is None else checked_timeout(timeout_ms)
-        return await self._runner.run(self._engine.poll(max_records, timeout))
+        until = self._engine.deadline(timeout)
+        if not self._iterated:
+            await self._runner.run(self._engine.done_with_poll())
+        while True:
+            await self._tell_changes()
+            taken = await self._runner.run(self._engine.poll(max_records, until))
+            if taken or not self._engine.has_changes:
+                return taken
 
     def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
         return self
@@ -199,12 +252,31 @@ class AsyncConsumer:
         """Store offsets, the next to consume, for the consumer group; default: all positions.
 
         Raises OffsetBehind for one below what is stored, unless `reset`; the others are stored.
+        After `subscribe`: ConsumerFenced for a queue that the group has given to somebody else,
+        OffsetWasReset for one whose offset was reset since its records were read.
         """
+        polling = self._engine.polling
         if offsets is None:
-            offsets = {place: self.position(*place) for place in self.assignment()}
+            offsets = self._positions()
+        if polling is not None and not reset:
+            await self._runner.run(polling.commit(offsets))
+            return
         await self._runner.run(
             self._engine.queries.commit(self._group(), offsets, reset=reset, metadata=metadata)
         )
+        await self._runner.run(self._engine.claim_again(list(offsets)))
+
+    def _positions(self) -> dict[Place, int]:
+        """Return the offset of the next record to be handed out of each queue."""
+        polling = self._engine.polling
+        if polling is None:
+            return {place: self.position(*place) for place in self.assignment()}
+        positions = polling.positions()
+        for record in self._iterated:
+            place = record.topic, record.queue
+            if place in positions:
+                positions[place] = min(positions[place], record.offset)
+        return positions
 
     async def committed(self, topic: str) -> dict[int, int]:
         """Return the stored offsets of the consumer group by queue; a queue without is left out."""

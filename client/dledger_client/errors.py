@@ -23,6 +23,11 @@ DledgerError                        dledger_proto.errors: .code .detail .hint .d
         ├── NothingFound            a lookup found nothing
         ├── OffsetOutOfRange        below the queue's minimum or above its maximum
         ├── OffsetBehind            a commit below the stored offset, without reset
+        ├── ConsumerFenced          the queue belongs to another consumer of the group by now
+        ├── OffsetWasReset          the offset of the queue was reset since its records were read
+        ├── ConsumerGroupNotFound
+        ├── ConsumerGroupExists     with other settings
+        ├── ConsumerConflict        the consumer does not fit the others of its group
         ├── Held                    a hold keeps this part of the log
         ├── ClientClosed            this producer, consumer or admin was closed, for good
         └── ProducerRejected        the cluster does not take this producer's sequence

@@ -182,3 +182,33 @@ class TopicKind(enum.IntEnum):
     FIFO = 1
     DELAY = 2
     TRANSACTION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What a listener returns for a record that is to come again. It counts as a failure."""
+
+    delay_ms: int | None = None
+    """After this time; None: as the group is set."""
+    error: str = ""
+    """Why, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What a listener returns for a record that is to go to the dead letters now."""
+
+    error: str = ""
+    """Why, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a listener may ask about the records it got."""
+
+    attempts: int
+    """Failures before this delivery, of the first record."""
+    epoch: int
+    """Grows with each owner of the queue: a fencing number for the listener's own database."""
+    deadline: float
+    """By the clock of `time.monotonic`: a result that comes later does not count any more."""

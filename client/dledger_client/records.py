@@ -91,6 +91,17 @@ class RecordBatch:
         place = f"{self.topic}/{self.queue} offsets {self.base_offset} to {self.next_offset - 1}"
         return error_of(error.code, f"{place}: {error.detail}")
 
+    def part(self, first: int, end: int) -> "RecordBatch":
+        """Return the records at the offsets `first` to `end` - 1."""
+        if first == self.base_offset and end == self.next_offset:
+            return self
+        skip = first - self.base_offset
+        assert 0 <= skip < end - self.base_offset <= self.count, f"{first} to {end} of {self!r}"
+        return RecordBatch(
+            self.topic, self.queue, first, self.view, self.first_record + skip, end - first,
+            self.store_time_ms, self.group,
+        )  # fmt: skip
+
     def split(self, count: int) -> tuple["RecordBatch", "RecordBatch"]:
         """Return the first `count` records, and the rest."""
         assert 0 < count < self.count, f"{count} of {self.count}"

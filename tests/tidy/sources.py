@@ -13,7 +13,7 @@ SOURCE_FOLDERS = ("dledger", "broker", "client", "proto", "jepsen_tests", "bench
 """What we ship or run, without tests."""
 NOT_OURS = re.compile(r"_pb2(_grpc)?\.pyi?$|^bench/prototype/")
 """Generated code, and the peer that benchmarks run beside ours: kept as it was measured."""
-GENERATED = re.compile(r"^client/dledger_client/(producer|consumer|admin)\.py$")
+GENERATED = re.compile(r"^client/dledger_client/(producer|consumer|admin|push)\.py$")
 """Written by `client/generate_sync.py`."""
 
 Rule = Callable[[str], Iterator[str]]

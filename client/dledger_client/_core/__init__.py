@@ -8,5 +8,6 @@ message_checks  Checks of one message before anything is sent (S33), and its siz
 retry           What a producer does after each answer
 routes          The route table: which group holds a queue, who leads it, where its members are
 consumer/       A consumer without I/O
+group/          A consumer in a consumer group, without I/O
 producer/       A producer without I/O
 """

@@ -185,6 +185,10 @@ class RouteTable:
         """Return the route of a topic."""
         return self._topics.get(name)
 
+    def topics(self) -> list[TopicRoute]:
+        """Return all topics."""
+        return list(self._topics.values())
+
     def topic_by_id(self, topic_id: bytes) -> TopicRoute | None:
         """Return the route of the topic with this id."""
         return self._topics_by_id.get(topic_id)

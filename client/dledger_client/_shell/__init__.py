@@ -12,4 +12,5 @@ queries   Calls about topics, queues, offsets and keys that several client objec
 runner    How an awaitable is run: awaited, or on the background loop of the blocking classes
 unclosed  Producers that nobody closed
 wire      Channels to members and name servers, single tries of calls, errors
+group/    Consumers in groups: sessions, claims, listeners
 """

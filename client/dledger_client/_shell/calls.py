@@ -4,7 +4,7 @@ from typing import Final
 
 from dledger_client._shell.wire import Method
 from dledger_proto.v1 import broker_pb2 as pb
-from dledger_proto.v1 import routes_pb2
+from dledger_proto.v1 import delivery_pb2, routes_pb2
 
 GET_ROUTES: Final = Method(
     "Routes", routes_pb2.RoutesRequest, routes_pb2.RoutesReply, write=False, name="Get"
@@ -58,3 +58,30 @@ LIFT_QUARANTINE: Final = Method(
     "Admin", pb.LiftQuarantineRequest, pb.LiftQuarantineReply, write=True, repeatable=False
 )
 LOG_ENTRIES: Final = "/dledger.v1.Admin/LogEntries"
+
+SESSION: Final = "/dledger.v1.Delivery/Session"
+LOOK_FOR_GROUP: Final = Method(
+    "Delivery",
+    delivery_pb2.CreateConsumerGroupRequest,
+    delivery_pb2.ConsumerGroupReply,
+    write=False,
+    name="CreateConsumerGroup",
+)
+"""Without a `known_index`: creates nothing."""
+CREATE_GROUP: Final = Method(
+    "Delivery",
+    delivery_pb2.CreateConsumerGroupRequest,
+    delivery_pb2.ConsumerGroupReply,
+    write=True,
+    name="CreateConsumerGroup",
+)
+CLAIM_QUEUES: Final = Method(
+    "Delivery", delivery_pb2.ClaimQueuesRequest, delivery_pb2.ClaimQueuesReply, write=True
+)
+RELEASE_QUEUES: Final = Method(
+    "Delivery", delivery_pb2.ReleaseQueuesRequest, delivery_pb2.ReleaseQueuesReply, write=True
+)
+FAIL_RECORDS: Final = Method(
+    "Delivery", delivery_pb2.FailRecordsRequest, delivery_pb2.FailRecordsReply, write=True
+)
+"""It names the attempts that the consumer knows, so a repeat counts once."""

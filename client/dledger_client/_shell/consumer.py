@@ -17,9 +17,10 @@ from dledger_client._core.arguments import check_integer
 from dledger_client._core.consumer import actions as fetch
 from dledger_client._core.consumer.core import ConsumerCore
 from dledger_client._core.consumer.state import Place
-from dledger_client._core.routes import RefreshRoutes
+from dledger_client._core.routes import RefreshRoutes, RouteChange
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.driver import Driver
+from dledger_client._shell.group.polling import Polling
 from dledger_client._shell.queries import Queries
 from dledger_client._shell.wire import failure, group_metadata
 from dledger_client.config import PREFERENCES, ConsumerConfig, StartAt
@@ -30,6 +31,7 @@ from dledger_proto.limits import FETCH_ASSIGNMENTS_MAX
 from dledger_proto.rpc.frames import parse_fetches
 from dledger_proto.rpc.raw import FETCH, raw_read, read_frame
 from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import delivery_pb2
 
 SILENCE_WAITS = 3
 """Waits of a member without even an empty frame after which its stream is given up."""
@@ -60,6 +62,13 @@ class ConsumerEngine:
         """Records that could not be decoded, of queues that are assigned."""
         self._news = asyncio.Event()
         self._room = asyncio.Event()
+        self._whole: frozenset[str] = frozenset()
+        """Topics that are read with all their queues."""
+        self.cluster.listen(self._topics_changed)
+        self.polling: Polling | None = None
+        """The subscription, if there is one."""
+        self.on_settled: Callable[[], None] | None = None
+        """Called after every input, when records may have come."""
         self.is_closed = False
 
     async def start(self) -> None:
@@ -68,11 +77,13 @@ class ConsumerEngine:
         self.driver.start()
 
     async def close(self) -> None:
-        """End all streams; what is buffered is dropped."""
+        """End all streams; what is buffered is dropped. A subscription commits and leaves first."""
         if self.is_closed:
             return
         self.is_closed = True
         self._news.set()
+        if self.polling is not None:
+            await self.polling.close()
         await self.driver.end()
 
     def check_open(self) -> None:
@@ -82,9 +93,16 @@ class ConsumerEngine:
 
     # What is read.
 
-    async def assign(self, starts: Mapping[Place, Start | None]) -> None:
-        """Read exactly these queues; None: the committed offset, or by `start_at`."""
+    async def assign(
+        self, starts: Mapping[Place, Start | None], whole: Collection[str] = ()
+    ) -> None:
+        """Read exactly these queues; None: the committed offset, or by `start_at`.
+
+        Of the topics in `whole` queues that are added later are read, too.
+        """
         self.check_open()
+        if self.polling is not None:
+            raise invalid("assign: this consumer has subscribed; its group decides what it reads")
         located = {place: await self.queries.located(place) for place in starts}
         _check_number(Counter(group for _, group in located.values()))
         await self._check_prefer({group for _, group in located.values()})
@@ -97,7 +115,67 @@ class ConsumerEngine:
         for place, offset in offsets.items():
             route, group = located[place]  # as of now: the offsets may have shown a topic anew
             self.core.assign(place, route.id, group, offset)
+        self._whole = frozenset(whole)
         self._advance()
+
+    def _topics_changed(self, change: RouteChange) -> None:
+        for topic in sorted(change.topics & self._whole):
+            self.driver.spawn(self._add_queues(topic))
+
+    async def _add_queues(self, topic: str) -> None:
+        """Read the queues that a topic was given since it was assigned, from their beginning."""
+        route = self.cluster.routes.topic(topic)
+        if route is None:
+            return
+        known = {queue for name, queue in self.core.places() if name == topic}
+        added = [(topic, queue) for queue in range(route.readable_queues) if queue not in known]
+        try:
+            offsets = await self._offsets_of(dict.fromkeys(added, StartAt.FIRST))
+        except ClientError as error:
+            _LOG.warning("topic %s: its new queues cannot be read yet: %s", topic, error)
+            self.cluster.refresh()
+            return
+        for place, offset in offsets.items():
+            group = route.group_of(place[1])
+            if group is not None and topic in self._whole and place not in self.core.places():
+                self.core.assign(place, route.id, group, offset)
+        self._advance()
+
+    async def subscribe(self, subscriptions: Sequence[delivery_pb2.Subscription]) -> None:
+        """Read what the group gives to this consumer."""
+        self.check_open()
+        if self.polling is not None or self.core.places():
+            raise invalid("subscribe: this consumer has queues already; make another consumer")
+        polling = Polling(self, subscriptions)
+        self.polling = polling
+        try:
+            await polling.membership.start()
+        except BaseException:
+            self.polling = None
+            raise
+
+    async def done_with_poll(self) -> None:
+        """Take in that the user is done with all records that were handed out."""
+        self.check_open()
+        if self.polling is not None:
+            self.polling.done_with_poll()
+
+    async def claim_again(self, places: Collection[Place]) -> None:
+        """Learn of resets that this consumer has made itself."""
+        if self.polling is not None:
+            membership = self.polling.membership
+            membership.core.claim_again(places, membership.driver.now())
+            membership.driver.advance()
+
+    async def let_go(self) -> None:
+        """Give back queues that were revoked, and of which the user knows."""
+        if self.polling is not None:
+            self.polling.let_go()
+
+    def wake(self) -> None:
+        """Advance after a change of what is read, and wake who polls."""
+        self._advance()
+        self._news.set()
 
     async def _check_prefer(self, groups: Collection[str]) -> None:
         """Refuse a preferred member that no group has; without this its leader would be read.
@@ -158,8 +236,11 @@ class ConsumerEngine:
         self.check_open()
         for place in offsets:
             self.core.read(place)
-        for place, offset in (await self._offsets_of(dict(offsets))).items():
+        found = await self._offsets_of(dict(offsets))
+        for place, offset in found.items():
             self.core.seek(place, offset)
+        if self.polling is not None:
+            self.polling.seek(found)
         self._advance()
 
     async def seek_to_time(self, places: Sequence[Place], time_ms: int) -> None:
@@ -179,17 +260,25 @@ class ConsumerEngine:
                 self.core.resume(place)
         self._advance()
 
-    async def poll(self, max_records: int, timeout: float | None) -> list[RecordBatch]:
-        """Return what has arrived, waiting up to `timeout` seconds for the first; may be empty."""
+    def deadline(self, timeout: float | None) -> float | None:
+        """Return when a wait of so many seconds ends; None: never."""
         self.check_open()
-        if not self.core.places():
-            raise invalid("poll: no queue is assigned, call assign first")
+        return None if timeout is None else self.driver.now() + timeout
+
+    async def poll(self, max_records: int, until: float | None) -> list[RecordBatch]:
+        """Return what has arrived, waiting for the first until `until`; may be empty.
+
+        Also empty as soon as a subscription has something to tell.
+        """
+        self.check_open()
+        if self.polling is None and not self.core.places():
+            raise invalid("poll: no queue is assigned, call assign or subscribe first")
         taken = self._take(max_records)
-        if taken or timeout == 0:
+        if taken or self.has_changes or (until is not None and until <= self.driver.now()):
             return taken
         try:
-            async with asyncio.timeout(timeout):
-                while not taken:
+            async with asyncio.timeout_at(until):
+                while not taken and not self.has_changes:
                     self._news.clear()
                     await self._news.wait()
                     self.check_open()
@@ -198,12 +287,30 @@ class ConsumerEngine:
             return []
         return taken
 
+    @property
+    def has_changes(self) -> bool:
+        """True: a subscription has something to tell."""
+        return self.polling is not None and self.polling.has_changes
+
     def _take(self, max_records: int) -> list[RecordBatch]:
+        if self.polling is None:
+            return self.take(max_records)
+        self.polling.hold_back(self.driver.now())
+        return self.polling.cut(self.take(max_records))
+
+    def take(self, max_records: int) -> list[RecordBatch]:
+        """Return what has arrived, without waiting; ClientError of a queue that cannot be read."""
         taken = self.core.buffer.take(max_records)
         self.driver.carry_out()
         if self.core.buffer.wants_more:
             self._room.set()
         return taken
+
+    def carry_out(self) -> None:
+        """Open and close streams after a change of what is fetched."""
+        self.core.pump(self.driver.now())
+        self.driver.carry_out()
+        self.driver.arm()
 
     # After every input of the core.
 
@@ -217,6 +324,8 @@ class ConsumerEngine:
             self._news.set()
         if self.core.buffer.wants_more:
             self._room.set()
+        if self.on_settled is not None:
+            self.on_settled()
 
     def _carry_out(self, action: fetch.Action) -> None:
         match action:

@@ -162,9 +162,13 @@ class Driver(Generic[Action]):
 
     async def end(self) -> None:
         """Cancel all streams and calls, and close all connections."""
+        await self.cancel()
+        await self._cluster.close()
+
+    async def cancel(self) -> None:
+        """Cancel all streams and calls."""
         self.stop()
         tasks = [*self._streams.values(), *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._cluster.close()

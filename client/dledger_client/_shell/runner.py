@@ -11,13 +11,15 @@ and there is one code path, and one order of messages from many threads (D12). T
 import asyncio
 import atexit
 import concurrent.futures
+import inspect
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, TypeVar
 
+from dledger_client._core.consumer.state import Place
 from dledger_client._shell.fork import check_fork
 from dledger_client._shell.unclosed import closed, watch
 from dledger_client.errors import ClientClosed
@@ -38,6 +40,12 @@ class AsyncRunner:
     async def run(self, work: Coroutine[object, object, Result]) -> Result:
         """Return what `work` returns."""
         return await work
+
+    async def call(self, function: Callable[[list[Place]], object], places: list[Place]) -> None:
+        """Call a function of the user, or a coroutine function."""
+        called = function(places)
+        if inspect.isawaitable(called):
+            await called
 
     def begin(self, producer: object, engine: "ProducerEngine") -> None:
         """See to it that a producer that nobody closes tells what it left."""
@@ -169,6 +177,10 @@ class SyncRunner:
         except BaseException:
             future.cancel()
             raise
+
+    def call(self, function: Callable[[list[Place]], object], places: list[Place]) -> None:
+        """Call a function of the user, on the user's own thread."""
+        function(places)
 
     def begin(self, producer: object, engine: "ProducerEngine") -> None:
         """See to it that a producer that nobody closes is closed before the process ends."""

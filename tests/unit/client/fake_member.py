@@ -28,6 +28,7 @@ from dledger_proto.rpc.frames import (
 from dledger_proto.rpc.raw import (
     MESSAGE_SIZE_OPTIONS,
     RawContext,
+    RawService,
     ReadMethod,
     StreamMethod,
     UnaryMethod,
@@ -78,6 +79,10 @@ class FakeCluster:
         self.batches: dict[tuple[bytes, int], list[tuple[int, int, bytes]]] = {}
         """What fetches give: (base offset, records, batch)."""
         self._sizes = groups or {"a": 1}
+        self.services: list[Callable[[FakeMember], RawService]] = []
+        """What members serve besides: called with each member."""
+        self.commit: Callable[[bytes], Awaitable[Message]] | None = None
+        """Takes commits instead of the members."""
 
     async def __aenter__(self) -> Self:
         for name, size in self._sizes.items():
@@ -186,7 +191,7 @@ class FakeMember:
             "RegisterProducer": self._register,
             "QueueOffsets": self._queue_offsets,
             "OffsetByTime": self._offset_by_time,
-            "CommitOffsets": self._commit_offsets,
+            "CommitOffsets": self.cluster.commit or self._commit_offsets,
             "ReadOffsets": self._read_offsets,
         }
         admin: dict[str, Callable[[bytes], Awaitable[Message]]] = {
@@ -205,17 +210,18 @@ class FakeMember:
                     {
                         "Append": StreamMethod(self._append),
                         "Fetch": ReadMethod(self._fetch),
-                        **{name: UnaryMethod(self._unary(name, fn)) for name, fn in unary.items()},
+                        **{name: UnaryMethod(self.unary(name, fn)) for name, fn in unary.items()},
                     },
                 ),
                 raw_handlers(
                     "dledger.v1.Admin",
-                    {name: UnaryMethod(self._unary(name, fn)) for name, fn in admin.items()},
+                    {name: UnaryMethod(self.unary(name, fn)) for name, fn in admin.items()},
                 ),
                 raw_handlers(
                     "dledger.v1.Routes",
                     {"Get": UnaryMethod(self._get_routes), "Watch": ReadMethod(self._watch_routes)},
                 ),
+                *(service(self) for service in self.cluster.services),
             )
         )
         port = server.add_insecure_port(self.address or "127.0.0.1:0")
@@ -231,7 +237,7 @@ class FakeMember:
             await self._server.stop(None)
             self._server = None
 
-    def _unary(
+    def unary(
         self, name: str, function: Callable[[bytes], Awaitable[Message]]
     ) -> Callable[[bytes, RawContext], Awaitable[bytes]]:
         async def serve(request: bytes, context: RawContext) -> bytes:

@@ -59,7 +59,7 @@ class FetchBuffer:
                 break
             self._round.rotate(-1)
             read = self.reads[self._round[-1]]
-            if read.is_paused:
+            if read.is_silent:
                 continue
             while (run := self._next_run(read)) is not None and left > 0:
                 if taken and run.memory > room:
@@ -76,7 +76,7 @@ class FetchBuffer:
                 read.position = run.next_offset
         if not taken:
             for read in self.reads.values():
-                if read.error is not None and not read.is_paused:
+                if read.error is not None and not read.is_silent:
                     raise read.error.again()
         return taken
 
@@ -101,7 +101,7 @@ class FetchBuffer:
     def has_news(self) -> bool:
         """True: `take` would return or raise something."""
         return any(
-            (read.buffer or read.error is not None) and not read.is_paused
+            (read.buffer or read.error is not None) and not read.is_silent
             for read in self.reads.values()
         )
 

@@ -132,6 +132,14 @@ class ConsumerCore:
             read.is_paused = False
             self._renew(read.group)
 
+    def give_up(self, place: Place) -> None:
+        """Pause a queue and drop what is buffered of it, so that others may be fetched."""
+        read = self.read(place)
+        self.buffer.drop(read)
+        read.fetch_at = read.position
+        read.is_paused = True
+        self._renew(read.group)
+
     def continue_at(self, place: Place, offset: int) -> None:
         """Fetch on at `offset` behind a gap; records buffered before it are still handed out."""
         read = self.read(place)

@@ -71,6 +71,8 @@ class QueueRead:
     """The next record to be fetched: position and what is buffered."""
     buffer: RunBuffer = field(default_factory=RunBuffer)
     is_paused: bool = False
+    is_held_back: bool = False
+    """Nothing is handed out now, though it is fetched."""
     is_lost: bool = False
     """Its offset is out of range and another one is being found."""
     bad_frames: int = 0
@@ -78,6 +80,11 @@ class QueueRead:
     minimum: int = -1
     maximum: int = -1
     """Bounds as the last frame told them; -1: not known."""
+
+    @property
+    def is_silent(self) -> bool:
+        """True: nothing of it is handed out now."""
+        return self.is_paused or self.is_held_back
 
     @property
     def name(self) -> str:

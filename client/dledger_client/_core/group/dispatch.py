@@ -1,0 +1,367 @@
+"""Which record a listener gets next, and what its outcome means. Pure.
+
+Owns: records in hand, their order, the end of a listener's time. Not: calling the listener
+(`_shell/group/push.py`), telling failures to the home group (`failures.py`).
+
+A *lane* is one claim of a queue. A *chain* is a row of records that are handed out in order. A
+concurrent consumer has one chain for each queue, and takes from it while earlier records are still
+in hand. An ordered consumer has one chain for each queue, or for each key of it. It takes the next
+job of a chain only after the one before is over, also if that belongs to an older claim.
+
+A batch that fails is delivered again record by record. So a record that always fails uses up its
+own attempts, and not those of its neighbours.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dledger_client._core.consumer.state import Place
+from dledger_client._core.group.actions import Failed
+from dledger_client._core.group.failures import Failure
+from dledger_client._core.group.flow import FlowLimits
+from dledger_client._core.group.queues import HeldQueue
+from dledger_client.records import ConsumedRecord, RecordBatch
+
+Key = str
+AHEAD_MAX: Final = 256
+"""Records of a chain that wait for the listener, beyond which no more are taken."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Chain:
+    """Records that are handed out in order."""
+
+    lane: "Lane"
+    key: Key
+    waiting: deque[tuple[ConsumedRecord, int]] = field(default_factory=deque)
+    """With their sizes."""
+    alone: int = 0
+    """So many of the first are handed out one by one."""
+    is_ready: bool = False
+    """It is among the chains that give jobs."""
+    is_suspended: bool = False
+    """Its first record failed, and its pause is not over."""
+    failing: int = 0
+    """So many of its first records failed, and the home group has not answered yet."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Lane:
+    """One claim of a queue."""
+
+    held: HeldQueue
+    chains: dict[Key, Chain] = field(default_factory=dict)
+    records: int = 0
+    """Waiting, running and failing."""
+    size: int = 0
+    jobs: int = 0
+    failing: dict[int, Chain] = field(default_factory=dict)
+    """Chains by the offset of a record that failed."""
+    is_leaving: bool = False
+    is_gone: bool = False
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Job:
+    """One call of the listener."""
+
+    chain: Chain
+    records: list[ConsumedRecord]
+    sizes: int
+    attempts: int
+    """Failures before this delivery, of the first record."""
+    deadline: float
+    is_over: bool = False
+    """Its outcome is settled: what the listener still says does not count."""
+
+
+class Dispatcher:
+    """The records that one consumer has in hand."""
+
+    def __init__(
+        self,
+        *,
+        key_of: Callable[[ConsumedRecord], Key] | None,
+        is_ordered: bool,
+        batch_size: int,
+        listener_seconds: float,
+        limits: FlowLimits,
+    ) -> None:
+        self._key_of = key_of
+        self._is_ordered = is_ordered
+        self._batch_size = batch_size
+        self._listener_seconds = listener_seconds
+        self._limits = limits
+        self._lanes: dict[HeldQueue, Lane] = {}
+        self._ready: deque[Chain] = deque()
+        self._running: dict[tuple[Place, Key], Job] = {}
+        """Jobs of ordered chains: at most one of each queue or key, whatever claim it is of."""
+        self._suspended: list[tuple[float, int, Chain]] = []
+        self._number = 0
+        self._jobs: dict[int, Job] = {}
+        self.waiting = 0
+        """Records that no listener has."""
+
+    @property
+    def ready_jobs(self) -> int:
+        """How many jobs there may be now, at most."""
+        return len(self._ready) if self._is_ordered else self.waiting
+
+    # Queues.
+
+    def start(self, held: HeldQueue) -> None:
+        """Take records of a claim from now on."""
+        self._lanes[held] = Lane(held)
+
+    def stop(self, held: HeldQueue, *, is_lost: bool) -> list[Job]:
+        """Hand out nothing more of a claim; return jobs whose outcome does not count any more."""
+        lane = self._lanes.get(held)
+        if lane is None:
+            return []
+        lane.is_leaving = True
+        for chain in lane.chains.values():
+            self.waiting -= len(chain.waiting)
+            chain.waiting.clear()
+        if not is_lost:
+            return []
+        lane.is_gone = True
+        del self._lanes[held]
+        lost = [job for job in self._jobs.values() if job.chain.lane is lane and not job.is_over]
+        for job in lost:
+            self._over(job)
+        return lost
+
+    def idle_leavers(self) -> list[HeldQueue]:
+        """Drop and return the claims that leave, and of which nothing is in hand any more."""
+        idle = [lane.held for lane in self._lanes.values() if lane.is_leaving and not lane.jobs]
+        for held in idle:
+            del self._lanes[held]
+        return idle
+
+    def has_room(self, held: HeldQueue) -> bool:
+        """Return whether more records of a claim may be taken."""
+        lane = self._lanes.get(held)
+        if lane is None or lane.is_leaving:
+            return False
+        if self._key_of is None and lane.chains and len(lane.chains[""].waiting) >= AHEAD_MAX:
+            return False
+        progress = held.progress
+        return self._limits.has_room(
+            records=lane.records,
+            size=lane.size,
+            span=progress.taken - progress.floor,
+            ranges=progress.range_count,
+            queues=len(self._lanes),
+        )
+
+    def add(self, held: HeldQueue, run: RecordBatch, now: float) -> None:
+        """Take in a run of records; what is done already is left out."""
+        lane = self._lanes.get(held)
+        if lane is None or lane.is_leaving:
+            return
+        size = max(1, run.memory // max(1, run.view.header.record_count))
+        for first, end in held.progress.take(run.base_offset, run.next_offset):
+            lane.records += end - first
+            lane.size += size * (end - first)
+            self.waiting += end - first
+            for place in range(first - run.base_offset, end - run.base_offset):
+                self._chain_up(lane, ConsumedRecord(run, place), size, now)
+
+    def _chain_up(self, lane: Lane, record: ConsumedRecord, size: int, now: float) -> None:
+        key = "" if self._key_of is None else self._key_of(record)
+        chain = lane.chains.get(key)
+        if chain is None:
+            chain = lane.chains[key] = Chain(lane, key)
+        chain.waiting.append((record, size))
+        if not chain.is_ready:
+            self._offer(chain, now)
+
+    def _offer(self, chain: Chain, now: float) -> None:
+        """Let a chain give jobs, if it may."""
+        if chain.is_ready or chain.is_suspended or chain.failing or not chain.waiting:
+            return
+        lane = chain.lane
+        if self._is_ordered:
+            if (lane.held.place, chain.key) in self._running:
+                return
+            known = lane.held.attempts.get(chain.waiting[0][0].offset)
+            if known is not None and now < known[1]:
+                self._number += 1
+                heapq.heappush(self._suspended, (known[1], self._number, chain))
+                chain.is_suspended = True
+                return
+        chain.is_ready = True
+        self._ready.append(chain)
+
+    # Jobs.
+
+    def next(self, now: float) -> Job | None:
+        """Return the next job, None when there is none now."""
+        while self._ready:
+            chain = self._ready.popleft()
+            chain.is_ready = False
+            lane = chain.lane
+            if not chain.waiting or not lane.held.may_hand_out(now):
+                continue
+            job = self._job(chain, now)
+            if self._is_ordered:
+                self._running[lane.held.place, chain.key] = job
+            elif chain.waiting:
+                chain.is_ready = True
+                self._ready.append(chain)
+            return job
+        return None
+
+    def _job(self, chain: Chain, now: float) -> Job:
+        lane = chain.lane
+        count = 1 if chain.alone else min(self._batch_size, len(chain.waiting))
+        chain.alone = max(0, chain.alone - 1)
+        records: list[ConsumedRecord] = []
+        sizes = 0
+        for _ in range(count):
+            record, size = chain.waiting.popleft()
+            records.append(record)
+            sizes += size
+        self.waiting -= count
+        lane.jobs += 1
+        known = lane.held.attempts.get(records[0].offset) if lane.held.attempts else None
+        attempts = attempts_of(records[0]) if known is None else known[0]
+        job = Job(chain, records, sizes, attempts, now + self._listener_seconds)
+        self._jobs[id(job)] = job
+        return job
+
+    def ended(self, job: Job, now: float) -> bool:
+        """Take in that a call of the listener is over; return whether its outcome counts.
+
+        When it does, `settle` or `again` follows.
+        """
+        del self._jobs[id(job)]
+        chain, lane = job.chain, job.chain.lane
+        if self._is_ordered:
+            place = (lane.held.place, chain.key)
+            if self._running.get(place) is job:
+                del self._running[place]
+        if not job.is_over:
+            self._over(job)
+            return True
+        self._offer_newest(chain, now)
+        return False
+
+    def _over(self, job: Job) -> None:
+        job.is_over = True
+        job.chain.lane.jobs -= 1
+
+    def _offer_newest(self, chain: Chain, now: float) -> None:
+        """Let the chain go on that waited for the end of a late job: perhaps of a newer claim."""
+        for lane in self._lanes.values():
+            if lane.held.place == chain.lane.held.place and chain.key in lane.chains:
+                self._offer(lane.chains[chain.key], now)
+
+    def settle(self, job: Job, failing: Sequence[ConsumedRecord], now: float) -> None:
+        """Take in that the records of a job are done, but those that failed."""
+        chain, lane = job.chain, job.chain.lane
+        progress = lane.held.progress
+        failed = {record.offset for record in failing}
+        for record in job.records:
+            if record.offset not in failed:
+                progress.done(record.offset)
+                lane.held.attempts.pop(record.offset, None)
+        count = len(job.records)
+        lane.records -= count
+        lane.size -= job.sizes
+        if not failed:
+            if self._is_ordered:
+                self._go_on(chain, now)
+            return
+        lane.records += len(failed)
+        if not self._is_ordered:
+            return
+        each = job.sizes // count
+        lane.size += each * len(failed)
+        lane.failing.update(dict.fromkeys(failed, chain))
+        chain.failing += len(failed)
+        self._put_back(chain, failing, each)
+
+    def _go_on(self, chain: Chain, now: float) -> None:
+        if chain.waiting:
+            self._offer(chain, now)
+        elif chain.key:
+            chain.lane.chains.pop(chain.key, None)
+
+    def again(self, job: Job, now: float) -> None:
+        """Deliver the records of a job again, one by one: one of them makes the others fail."""
+        chain, count = job.chain, len(job.records)
+        chain.alone += count
+        self._put_back(chain, job.records, job.sizes // count)
+        self._offer(chain, now)
+
+    def _put_back(self, chain: Chain, records: Sequence[ConsumedRecord], each: int) -> None:
+        if chain.lane.is_leaving:
+            return
+        chain.waiting.extendleft((record, each) for record in reversed(records))
+        self.waiting += len(records)
+
+    def failure(self, job: Job, record: ConsumedRecord, error: str, delay_ms: int) -> Failure:
+        """Return the failure to tell of a record."""
+        held = job.chain.lane.held
+        known = held.attempts.get(record.offset)
+        attempts = attempts_of(record) if known is None else known[0]
+        return Failure(held, record.offset, attempts, error, delay_ms)
+
+    def failure_stored(self, told: Failed, now: float) -> None:
+        """Take in that the home group knows of a failure."""
+        held, offset = told.held, told.offset
+        lane = self._lanes.get(held)
+        if lane is None:
+            return
+        if not self._is_ordered:
+            lane.records -= 1
+            return
+        chain = lane.failing.pop(offset, None)
+        if chain is None:
+            return
+        chain.failing -= 1
+        if told.is_done:
+            held.attempts.pop(offset, None)
+            self._remove(chain, offset)
+        else:
+            held.attempts[offset] = told.attempts, told.again_at
+        if not chain.failing:
+            self._go_on(chain, now)
+
+    def _remove(self, chain: Chain, offset: int) -> None:
+        for at, (record, size) in enumerate(chain.waiting):
+            if record.offset == offset:
+                del chain.waiting[at]
+                self.waiting -= 1
+                chain.lane.records -= 1
+                chain.lane.size -= size
+                return
+
+    # Time.
+
+    def expired(self, now: float) -> list[Job]:
+        """Return jobs whose listener takes too long, or whose lease ends (S108)."""
+        late = [job for job in self._jobs.values() if not job.is_over and now >= job.deadline]
+        for job in late:
+            self._over(job)
+        return late
+
+    def tick(self, now: float) -> None:
+        """Let suspended chains go on whose time has come."""
+        while self._suspended and self._suspended[0][0] <= now:
+            _, _, chain = heapq.heappop(self._suspended)
+            chain.is_suspended = False
+            self._offer(chain, now)
+
+    def next_deadline(self) -> float | None:
+        """Return when a suspended chain goes on."""
+        return self._suspended[0][0] if self._suspended else None
+
+
+def attempts_of(record: ConsumedRecord) -> int:
+    """Return how often a record failed before it came into this queue."""
+    return int(getattr(record, "attempts", 0))

@@ -1,0 +1,149 @@
+"""Failures of records, as they are told to home groups. Pure.
+
+Owns: which failures wait, which are on their way, what the answers mean. Not: what the policy of
+the group is: the home group decides when a record is delivered again (S105-S112).
+
+A failure that is told twice counts once: it names the attempts that the consumer knows. Until the
+home group has answered, the record is not done (S101).
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass
+
+from dledger_client._core.group.actions import Action, Failed, Reply
+from dledger_client._core.group.calls import QUEUES_PER_CALL, Asked, HomeCalls, Numbers
+from dledger_client._core.group.commits import AGAIN, Refused
+from dledger_client._core.group.queues import HeldQueue
+from dledger_client.errors import code_of
+from dledger_proto.errors import Code
+from dledger_proto.v1 import delivery_pb2 as pb
+
+BY_POLICY = -1
+"""Delay of a retry: as the group decides."""
+TO_DEAD_LETTERS = -2
+ERROR_LENGTH_MAX = 1_000
+"""Characters of an error's text that are kept."""
+PAUSED_SECONDS = 1.0
+"""How long nothing is handed out after a failure was refused because the group is paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One record that its listener did not handle."""
+
+    held: HeldQueue
+    offset: int
+    attempts: int
+    """Before this failure."""
+    error: str
+    delay_ms: int = BY_POLICY
+
+
+class Failures:
+    """The failures of one consumer."""
+
+    def __init__(
+        self,
+        group: str,
+        member_id: str,
+        numbers: Numbers,
+        generator: random.Random,
+        actions: list[Action],
+    ) -> None:
+        self._group = group
+        self._member_id = member_id
+        self._calls = HomeCalls(numbers, generator, actions)
+        self._actions = actions
+        self._waiting: dict[str, deque[Failure]] = {}
+        self._sent: dict[str, list[Failure]] = {}
+        self.is_ordered = False
+        """A record that failed stays in its queue."""
+
+    def add(self, failure: Failure) -> None:
+        """Tell a failure with the next call."""
+        self._waiting.setdefault(failure.held.group, deque()).append(failure)
+
+    def pump(self, now: float) -> None:
+        """Send what waits."""
+        for group, waiting in list(self._waiting.items()):
+            if not self._calls.may_ask(group, now):
+                continue
+            portion = [waiting.popleft() for _ in range(min(len(waiting), QUEUES_PER_CALL))]
+            portion = [failure for failure in portion if failure.held.is_held]
+            if not waiting:
+                del self._waiting[group]
+            if portion:
+                self._send(group, portion)
+
+    def _send(self, group: str, portion: list[Failure]) -> None:
+        rows = [
+            pb.FailRecordsRequest.Failed(
+                queue=failure.held.ref(),
+                epoch=failure.held.epoch,
+                resets=failure.held.resets,
+                offset=failure.offset,
+                attempts=failure.attempts,
+                error=failure.error[:ERROR_LENGTH_MAX],
+                delay_ms=failure.delay_ms,
+            )
+            for failure in portion
+        ]
+        request = pb.FailRecordsRequest(
+            consumer_group=self._group, member_id=self._member_id, records=rows
+        )
+        self._sent[group] = portion
+        self._calls.ask(request, Asked(group, [failure.held for failure in portion]))
+
+    def answered(self, call: int, reply: Reply, now: float) -> list[Refused] | None:
+        """Take in an answer; return what was refused, None when it is none of failures."""
+        if not self._calls.is_mine(call):
+            return None
+        assert isinstance(reply, pb.FailRecordsReply), f"{type(reply).__name__} for failures"
+        waits = any(code_of(row.code) in AGAIN for row in reply.rows)
+        asked = self._calls.taken(call, failed=waits, now=now)
+        assert asked is not None, f"call {call} is not under way"
+        refused: list[Refused] = []
+        for failure, row in zip(self._sent.pop(asked.group), reply.rows, strict=True):
+            code = code_of(row.code)
+            if code is Code.OK:
+                self._stored(failure, row, reply.now_ms, now)
+            elif code in AGAIN:
+                self.add(failure)
+                if code is Code.GROUP_PAUSED:
+                    failure.held.rest_until = now + PAUSED_SECONDS
+            else:
+                refused.append(Refused(failure.held, code, row.detail))
+        return refused
+
+    def _stored(
+        self, failure: Failure, row: pb.FailRecordsReply.Row, now_ms: int, now: float
+    ) -> None:
+        held = failure.held
+        if not held.is_held:
+            return
+        is_done = row.dead or not self.is_ordered
+        if is_done:
+            held.progress.done(failure.offset)
+        again_at = now + max(0, row.due_ms - now_ms) / 1_000
+        self._actions.append(Failed(held, failure.offset, row.attempts, is_done, again_at))
+
+    def unanswered(self, call: int, now: float) -> bool:
+        """Take in that a call failed; it is made again. False: it was none of these."""
+        asked = self._calls.taken(call, failed=True, now=now)
+        if asked is None:
+            return False
+        self._waiting.setdefault(asked.group, deque()).extendleft(
+            reversed(self._sent.pop(asked.group))
+        )
+        return True
+
+    def is_waiting(self, held: HeldQueue) -> bool:
+        """Return whether a failure of this queue is not stored yet."""
+        if any(failure.held is held for failure in self._sent.get(held.group, ())):
+            return True
+        return any(failure.held is held for failure in self._waiting.get(held.group, ()))
+
+    def next_deadline(self, now: float) -> float | None:
+        """Return when `pump` has to be called next."""
+        return min(self._calls.pauses(now), default=None)

@@ -1,0 +1,8 @@
+"""Consumers in groups: streams, calls and listeners around `_core/group/`.
+
+broadcast   A consumer that gets everything: all queues, offsets in a local file
+calling     How a listener is called: as a coroutine, or as a function in a thread
+membership  One consumer's session, claims, commits and failures on the wire
+polling     A subscription of a consumer that polls: what it has read, what it commits
+push        A push consumer's engine: fetched records on their way through the listener
+"""

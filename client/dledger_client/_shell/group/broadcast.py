@@ -1,0 +1,172 @@
+"""A consumer that gets everything: all queues, offsets in a local file (S86, S112).
+
+Owns: which queues there are, the file, what a failure means: nothing, the record is done. No group
+takes part: whoever broadcasts needs neither session nor claims.
+
+The file is JSON: `{"group": ..., "offsets": {"topic id in hex/queue": offset}}`. A new one is
+written beside the old one, and then takes its place. So there is never half a file.
+"""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+from dledger_client._core.consumer.state import Place
+from dledger_client._core.group.actions import Failed, Why
+from dledger_client._core.group.failures import Failure
+from dledger_client._core.group.progress import Progress
+from dledger_client._core.group.queues import HeldQueue, QueueState
+from dledger_client._core.routes import RouteChange, TopicRoute
+from dledger_client._shell.cluster import Cluster
+from dledger_client._shell.group.membership import QueueUser
+from dledger_client._shell.queries import Queries
+from dledger_client.config import ConsumerConfig, StartAt
+from dledger_client.errors import ClientError, invalid
+from dledger_proto.v1 import delivery_pb2
+
+_LOG = logging.getLogger("dledger_client")
+
+
+class Broadcast:
+    """All queues of the topics, for this consumer alone."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queries: Queries,
+        config: ConsumerConfig,
+        subscriptions: Sequence[delivery_pb2.Subscription],
+        user: QueueUser,
+        offsets_file: str,
+    ) -> None:
+        self._cluster = cluster
+        self._queries = queries
+        self._config = config
+        self._subscriptions = subscriptions
+        self._user = user
+        self._path = Path(offsets_file) if offsets_file else None
+        self._stored: dict[str, int] = {}
+        self._held: dict[Place, HeldQueue] = {}
+        self._let_go: set[HeldQueue] = set()
+        self._saver: asyncio.Task[None] | None = None
+        self._adders: set[asyncio.Task[None]] = set()
+        self._left = asyncio.Event()
+
+    async def start(self) -> None:
+        """Read the file, and all queues from where it says."""
+        if self._path is not None:
+            self._stored = await asyncio.to_thread(_load, self._path)
+        for each in self._subscriptions:
+            if not each.pattern:
+                await self._queries.topic(each.topic)
+        await self._add([route.name for route in self._topics()], is_first=True)
+        self._cluster.listen(self._routes_changed)
+        self._saver = asyncio.get_running_loop().create_task(self._save_often())
+
+    def _topics(self) -> list[TopicRoute]:
+        found: dict[str, TopicRoute] = {}
+        for route in self._cluster.routes.topics():
+            for each in self._subscriptions:
+                wanted = re.fullmatch(each.topic, route.name) if each.pattern else (
+                    each.topic == route.name
+                )  # fmt: skip
+                if wanted:
+                    found[route.name] = route
+        return list(found.values())
+
+    def _routes_changed(self, change: RouteChange) -> None:
+        changed = [route.name for route in self._topics() if route.name in change.topics]
+        if changed:
+            adder = asyncio.get_running_loop().create_task(self._add(changed, is_first=False))
+            self._adders.add(adder)
+            adder.add_done_callback(self._adders.discard)
+
+    async def _add(self, topics: Sequence[str], *, is_first: bool) -> None:
+        """Read queues that are not read yet; what is added later is read from its beginning."""
+        for topic in topics:
+            try:
+                places = await self._queries.places(topic)
+                bounds = await self._queries.bounds(places)
+            except ClientError as error:
+                if is_first:
+                    raise
+                _LOG.warning("topic %s: its new queues cannot be read yet: %s", topic, error)
+                continue
+            for place in places:
+                route, group = await self._queries.located(place)
+                if place in self._held or self._left.is_set():
+                    continue
+                held = HeldQueue(place, route.id, group, 0, QueueState.SERVING)
+                is_last = is_first and self._config.start_at is StartAt.LAST
+                start = bounds[place].maximum if is_last else bounds[place].minimum
+                offset = self._stored.get(_name(held), start)
+                held.progress = Progress(max(offset, bounds[place].minimum))
+                self._held[place] = held
+                self._user.start_queue(held)
+
+    def fail(self, failure: Failure) -> None:
+        """Take a record that failed for done: a broadcast delivers nothing again."""
+        held = failure.held
+        held.progress.done(failure.offset)
+        told = Failed(held, failure.offset, failure.attempts + 1, is_done=True, again_at=0.0)
+        self._user.failure_stored(told)
+
+    def let_go(self, held: HeldQueue) -> None:
+        """Take in that nothing of a queue is in hand any more."""
+        self._let_go.add(held)
+        if len(self._let_go) == len(self._held):
+            self._left.set()
+
+    async def leave(self, seconds: float) -> None:
+        """Stop all queues, wait until nothing is in hand, write the file."""
+        for held in self._held.values():
+            held.state = QueueState.LEAVING
+            self._user.stop_queue(held, Why.REVOKED)
+        if self._held:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._left.wait()
+        self._left.set()
+        if self._saver is not None:
+            self._saver.cancel()
+            await asyncio.gather(self._saver, return_exceptions=True)
+        await self._save()
+
+    async def _save_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.commit_interval_ms / 1_000)
+            await self._save()
+
+    async def _save(self) -> None:
+        offsets = self._stored | {_name(held): held.progress.floor for held in self._held.values()}
+        if self._path is not None and offsets != self._stored:
+            self._stored = offsets
+            await asyncio.to_thread(_store, self._path, self._config.group, offsets)
+
+
+def _name(held: HeldQueue) -> str:
+    return f"{held.topic_id.hex()}/{held.place[1]}"
+
+
+def _load(path: Path) -> dict[str, int]:
+    """Return the offsets of a file, none when it is not there; InvalidRequest."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        offsets = json.loads(text)["offsets"]
+        return {str(name): int(offset) for name, offset in offsets.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise invalid(f"offsets_file: {path} holds no offsets ({error})") from error
+
+
+def _store(path: Path, group: str, offsets: dict[str, int]) -> None:
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(json.dumps(cast("object", {"group": group, "offsets": offsets})))
+    beside.replace(path)

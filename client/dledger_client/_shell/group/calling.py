@@ -1,0 +1,78 @@
+"""How a listener is called: as a coroutine, or as a function in a thread.
+
+Owns: the shape of a listener's call, its threads, what its result means. Not: which record is next
+(`_core/group/dispatch.py`).
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, cast
+
+from dledger_client._core.group.dispatch import Job
+from dledger_client.model import DeadLetter, Delivery, Retry
+from dledger_client.records import ConsumedRecord
+
+Listener = Callable[..., Any]
+"""Takes a record, or a list of them, and perhaps a `Delivery`."""
+Result = Retry | DeadLetter | None
+WITH_DELIVERY: Final = 2
+"""Positional parameters of a listener that wants to know about its delivery."""
+
+
+class Caller:
+    """Calls one listener."""
+
+    def __init__(self, listener: Listener, *, is_batch: bool, threads: int) -> None:
+        self._listener = listener
+        self._is_batch = is_batch
+        self._wants_delivery = _positional(listener) >= WITH_DELIVERY
+        call = getattr(listener, "__call__", None)  # noqa: B004
+        self.is_coroutine = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
+            call
+        )
+        self._pool: ThreadPoolExecutor | None = None
+        self._threads = threads
+
+    async def call(self, job: Job, loop: asyncio.AbstractEventLoop) -> object:
+        """Call the listener with the records of a job; return what it returns."""
+        given: object = job.records if self._is_batch else job.records[0]
+        arguments = (given, _delivery(job)) if self._wants_delivery else (given,)
+        if self.is_coroutine:
+            return await cast("Awaitable[object]", self._listener(*arguments))
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, "dledger listener")
+        return await loop.run_in_executor(self._pool, self._listener, *arguments)
+
+    def close(self) -> None:
+        """Start no more threads; a thread that hangs does not keep the process."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _positional(listener: Listener) -> int:
+    try:
+        parameters = inspect.signature(listener).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return WITH_DELIVERY
+    fit = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in fit for each in parameters)
+
+
+def _delivery(job: Job) -> Delivery:
+    held = job.chain.lane.held
+    return Delivery(job.attempts, held.epoch, min(job.deadline, held.lease_end))
+
+
+def results_of(said: object, records: Sequence[ConsumedRecord]) -> list[Result]:
+    """Return what a listener says of each record; anything else than a wish means done."""
+    if isinstance(said, Retry | DeadLetter):
+        return [said] * len(records)
+    if isinstance(said, list | tuple):
+        each = cast("Sequence[object]", said)
+        if len(each) == len(records):
+            return [one if isinstance(one, Retry | DeadLetter) else None for one in each]
+    return [None] * len(records)

@@ -1,0 +1,199 @@
+"""A subscription of a consumer that polls: what it has read, what it commits.
+
+Owns: which records count as done, what is told to the user's `on_assigned` and `on_revoked`. Not:
+when commits leave (`_core/group/commits.py`).
+
+The records of a poll are done when the next poll begins, or when the user commits. A queue that the
+group asks back waits for the next poll, too: until then its records are in the user's hands.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dledger_client._core.consumer.state import Place
+from dledger_client._core.group.actions import Failed, Why
+from dledger_client._core.group.queues import HeldQueue
+from dledger_client._shell.group.membership import Membership
+from dledger_client.errors import ClientError, error_of
+from dledger_client.records import RecordBatch
+from dledger_proto.errors import Code
+from dledger_proto.v1 import delivery_pb2
+
+if TYPE_CHECKING:
+    from dledger_client._shell.consumer import ConsumerEngine
+
+Listener = Callable[[list[Place]], object]
+"""Gets (topic, queue) pairs; for asyncio it may be a coroutine function."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What the user has not been told yet."""
+
+    revoked: list[HeldQueue] = field(default_factory=list)
+    lost: list[Place] = field(default_factory=list)
+    """Also revoked, but nothing can be committed any more."""
+    assigned: list[Place] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.revoked or self.lost or self.assigned)
+
+
+class Polling:
+    """The queues that a group gave to one consumer that polls."""
+
+    def __init__(
+        self, engine: "ConsumerEngine", subscriptions: Sequence[delivery_pb2.Subscription]
+    ) -> None:
+        self._engine = engine
+        self.membership = Membership(
+            engine.cluster, engine.queries, engine.config, subscriptions, self
+        )
+        self._held: dict[Place, HeldQueue] = {}
+        self._read_to: dict[HeldQueue, int] = {}
+        """Behind what was handed out of revoked queues."""
+        self._changes = Changes()
+        self._timers: dict[HeldQueue, asyncio.TimerHandle] = {}
+        self.error: ClientError | None = None
+
+    # What the group says.
+
+    def start_queue(self, held: HeldQueue) -> None:
+        """Read a queue from its floor on."""
+        self._held[held.place] = held
+        core = self._engine.core
+        core.assign(held.place, held.topic_id, held.group, held.progress.floor)
+        self._changes.assigned.append(held.place)
+        self._engine.wake()
+
+    def stop_queue(self, held: HeldQueue, why: Why) -> None:
+        """Hand out nothing more of a queue; the next poll lets it go."""
+        if self._held.get(held.place) is not held:
+            self._forget(held)
+            return
+        del self._held[held.place]
+        position = self._engine.core.read(held.place).position
+        self._engine.core.unassign(held.place)
+        if why is Why.REVOKED:
+            self._read_to[held] = position
+            self._changes.revoked.append(held)
+            seconds = self._engine.config.revoke_timeout_ms / 1_000
+            loop = self.membership.driver.loop
+            self._timers[held] = loop.call_later(seconds, self._let_go, held)
+        elif why is Why.LOST:
+            self._changes.lost.append(held.place)
+        self._engine.wake()
+
+    def _forget(self, held: HeldQueue) -> None:
+        """A queue that waits to be let go is lost meanwhile."""
+        self._read_to.pop(held, None)
+        timer = self._timers.pop(held, None)
+        if timer is not None:
+            timer.cancel()
+
+    def failure_stored(self, told: Failed) -> None:
+        """Do nothing: who polls tells of no failures."""
+
+    def group_ended(self, error: ClientError) -> None:
+        """Raise the error at the next poll."""
+        self.error = error
+        self._engine.wake()
+
+    # What the user does.
+
+    @property
+    def has_changes(self) -> bool:
+        """True: the user has to be told something."""
+        return bool(self._changes) or self.error is not None
+
+    def check(self) -> None:
+        """Raise why the consumer is in its group no more."""
+        if self.error is not None:
+            raise self.error.again()
+
+    def done_with_poll(self) -> None:
+        """Take in that the user is done with all records that were handed out."""
+        if self._engine.config.commit_interval_ms:
+            for held in [*self._held.values(), *self._read_to]:
+                held.progress.done_below(self._position(held))
+
+    def take_changes(self) -> tuple[list[Place], list[Place]]:
+        """Return the queues that were taken away and given since the last call."""
+        changes, self._changes = self._changes, Changes()
+        return [held.place for held in changes.revoked] + changes.lost, changes.assigned
+
+    def let_go(self) -> None:
+        """Give back what was revoked: the user was told."""
+        for held in list(self._timers):
+            if held not in self._changes.revoked:
+                self._let_go(held)
+
+    def _let_go(self, held: HeldQueue) -> None:
+        self._forget(held)
+        self.membership.let_go(held)
+
+    def cut(self, runs: Iterable[RecordBatch]) -> list[RecordBatch]:
+        """Return runs without the records that are done already."""
+        left: list[RecordBatch] = []
+        for run in runs:
+            held = self._held.get((run.topic, run.queue))
+            if held is not None:
+                left += [
+                    run.part(first, end)
+                    for first, end in held.progress.take(run.base_offset, run.next_offset)
+                ]
+        return left
+
+    def seek(self, offsets: Mapping[Place, int]) -> None:
+        """Take in that queues are read on at other offsets."""
+        for place, offset in offsets.items():
+            held = self._held.get(place)
+            if held is not None:
+                held.progress.seek(offset)
+
+    def _position(self, held: HeldQueue) -> int:
+        if held in self._read_to:
+            return self._read_to[held]
+        return self._engine.core.read(held.place).position
+
+    def hold_back(self, now: float) -> None:
+        """Keep back the records of queues whose lease is about to end."""
+        for place, held in self._held.items():
+            self._engine.core.read(place).is_held_back = not held.may_hand_out(now)
+
+    async def commit(self, offsets: Mapping[Place, int]) -> None:
+        """Commit offsets of queues that the consumer holds, and wait until they are stored."""
+        mine = {held.place: held for held in [*self._read_to, *self._held.values()]}
+        for place, offset in offsets.items():
+            held = mine.get(place)
+            if held is None:
+                raise error_of(
+                    Code.FENCED,
+                    f"{place[0]}/{place[1]}: the group did not give it to this consumer",
+                )
+            if offset < held.progress.floor:
+                raise error_of(
+                    Code.OFFSET_BEHIND,
+                    f"{place[0]}/{place[1]}: offset {offset} is below {held.progress.floor}, which"
+                    " is done",
+                )
+        for place, offset in offsets.items():
+            mine[place].progress.done_below(offset)
+        await self.membership.commit([mine[place] for place in offsets])
+
+    def positions(self) -> dict[Place, int]:
+        """Return behind what was handed out of each queue that can be committed."""
+        return {held.place: self._position(held) for held in [*self._read_to, *self._held.values()]}
+
+    async def close(self) -> None:
+        """Commit what is done, give all queues back, leave the group."""
+        self.done_with_poll()
+        core = self.membership.core
+        if self.membership.driver.is_started:
+            core.close(self.membership.driver.now())
+            self.membership.driver.advance()
+            for held in list(self._timers):
+                self._let_go(held)
+        await self.membership.leave(self._engine.config.connection.call_timeout_ms / 1_000)

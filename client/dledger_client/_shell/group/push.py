@@ -1,0 +1,362 @@
+"""A push consumer's engine: fetched records on their way through the listener.
+
+Owns: how many calls of the listener run, when records are taken from the fetch buffer, timeouts,
+the end. Decides nothing about order or outcomes: `_core/group/dispatch.py` does.
+
+Up to `concurrency` workers run on the event loop. A worker asks for the next job until there is
+none. So a listener that does not wait costs no task of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from dledger_client._core.consumer.state import Place
+from dledger_client._core.group.actions import Failed, Why
+from dledger_client._core.group.dispatch import Dispatcher, Job
+from dledger_client._core.group.failures import BY_POLICY, TO_DEAD_LETTERS, Failure
+from dledger_client._core.group.flow import FlowLimits
+from dledger_client._core.group.queues import HeldQueue
+from dledger_client._shell.consumer import ConsumerEngine
+from dledger_client._shell.group.broadcast import Broadcast
+from dledger_client._shell.group.calling import Caller, Listener, results_of
+from dledger_client._shell.group.membership import Membership
+from dledger_client.config import ConsumeOrder, PushConfig, StartAt
+from dledger_client.errors import ClientError
+from dledger_client.model import DeadLetter
+from dledger_client.records import ConsumedRecord
+from dledger_proto.v1 import delivery_pb2
+
+TAKE_RECORDS: Final = 256
+"""Taken from the fetch buffer at once."""
+JOBS_IN_A_ROW: Final = 64
+"""Of one worker, before other tasks of the event loop have their turn."""
+LOOK_SECONDS: Final = 0.25
+"""Between two looks for listeners that take too long, at most."""
+_LOG = logging.getLogger("dledger_client")
+
+
+class Owner(Protocol):
+    """Who gives queues to the engine: a consumer group, or a broadcast."""
+
+    async def start(self) -> None:
+        """Begin."""
+        ...
+
+    def let_go(self, held: HeldQueue) -> None:
+        """Take a queue back."""
+        ...
+
+    def fail(self, failure: Failure) -> None:
+        """Take in that a record failed."""
+        ...
+
+    async def leave(self, seconds: float) -> None:
+        """End, with a last commit."""
+        ...
+
+
+def key_of(record: ConsumedRecord) -> str:
+    """Return the key by which records are kept in order: the first one; empty: none."""
+    keys = record.keys
+    return keys[0] if keys else ""
+
+
+class PushEngine:
+    """One push consumer."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        group: str,
+        subscriptions: Sequence[delivery_pb2.Subscription],
+        listener: Listener,
+        config: PushConfig,
+    ) -> None:
+        self.config = config
+        consumer = replace(config.consumer, group=group)
+        # An offset that the log has lost goes on at the oldest record, never behind the newest.
+        self.fetching = ConsumerEngine(bootstrap, replace(consumer, start_at=StartAt.FIRST))
+        self.fetching.on_settled = self._settled
+        self._is_ordered = consumer.order is not ConsumeOrder.CONCURRENT
+        self._dispatcher = Dispatcher(
+            key_of=key_of if consumer.order is ConsumeOrder.KEY else None,
+            is_ordered=self._is_ordered,
+            batch_size=config.batch_size,
+            listener_seconds=config.listener_timeout_ms / 1_000,
+            limits=FlowLimits(config.queue_records, config.queue_bytes, config.queue_span),
+        )
+        self._caller = Caller(listener, is_batch=config.batch_size > 1, threads=config.concurrency)
+        cluster, queries = self.fetching.cluster, self.fetching.queries
+        self._owner: Owner = (
+            Broadcast(cluster, queries, consumer, subscriptions, self, config.offsets_file)
+            if config.broadcast
+            else Membership(cluster, queries, consumer, subscriptions, self)
+        )
+        self._held: dict[HeldQueue, None] = {}
+        self._given_up: set[HeldQueue] = set()
+        """Not fetched, because they filled the buffer and could not be handed out."""
+        self._is_fetching_changed = False
+        self._workers: dict[asyncio.Task[None], Job | None] = {}
+        self._may_have_news = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = asyncio.Event()
+        self.error: ClientError | None = None
+        self.is_closed = False
+
+    @property
+    def _now(self) -> Callable[[], float]:
+        return self.fetching.driver.now
+
+    async def start(self) -> None:
+        """Join the group and begin to hand out records."""
+        await self.fetching.start()
+        await self._owner.start()
+        self._look()
+
+    async def run(self) -> None:
+        """Wait for the end of the consumer; ClientError when its group does not take it."""
+        await self._ended.wait()
+        if self.error is not None:
+            raise self.error.again()
+
+    async def close(self) -> None:
+        """Take no more, finish what the listener has, commit it, leave the group."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self.fetching.driver.is_started:
+            await self._owner.leave(self.config.close_timeout_ms / 1_000)
+        if self._timer is not None:
+            self._timer.cancel()
+        for worker in list(self._workers):
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        self._caller.close()
+        await self.fetching.close()
+        self._ended.set()
+
+    def places(self) -> list[Place]:
+        """Return the queues that are read."""
+        return [held.place for held in self._held]
+
+    # What the owner of queues says.
+
+    def start_queue(self, held: HeldQueue) -> None:
+        """Read a queue from its floor on."""
+        self._held[held] = None
+        self._dispatcher.start(held)
+        self.fetching.core.assign(held.place, held.topic_id, held.group, held.progress.floor)
+        self.fetching.wake()
+
+    def stop_queue(self, held: HeldQueue, why: Why) -> None:
+        """Hand out nothing more of a queue; let it go once the listener has nothing of it."""
+        if held in self._held:
+            del self._held[held]
+            self.fetching.core.unassign(held.place)
+        self._given_up.discard(held)
+        lost = self._dispatcher.stop(held, is_lost=why is not Why.REVOKED)
+        self._cancel(lost)
+        self._let_go_idle()
+        self.fetching.wake()
+
+    def _let_go_idle(self) -> None:
+        for held in self._dispatcher.idle_leavers():
+            self._owner.let_go(held)
+
+    def failure_stored(self, told: Failed) -> None:
+        """Take in what becomes of a record that failed."""
+        self._dispatcher.failure_stored(told, self._now())
+        self._run_ready()
+        self._arm()
+
+    def group_ended(self, error: ClientError) -> None:
+        """End: `run` raises the error."""
+        self.error = error
+        self._ended.set()
+
+    # Records.
+
+    def _settled(self) -> None:
+        """Take in that frames may have arrived."""
+        self._may_have_news = True
+        self._refill()
+        self._run_ready()
+
+    def _refill(self) -> None:
+        """Take records from the fetch buffer, of queues that have room."""
+        fetching, dispatcher = self.fetching, self._dispatcher
+        if self.is_closed or not self._may_have_news:
+            return
+        now = self._now()
+        while True:
+            for held in self._held:
+                self._set_held_back(held, now)
+            try:
+                runs = fetching.take(TAKE_RECORDS)
+            except ClientError as error:
+                _LOG.error("push consumer of group %s: %s", fetching.config.group, error)
+                self.group_ended(error)
+                return
+            if not runs:
+                self._may_have_news = fetching.core.buffer.buffered_bytes > 0
+                break
+            by_place = {held.place: held for held in self._held}
+            for run in runs:
+                owner = by_place.get((run.topic, run.queue))
+                if owner is not None:
+                    dispatcher.add(owner, run, now)
+        self._make_room()
+        if self._is_fetching_changed:
+            self._is_fetching_changed = False
+            fetching.carry_out()
+
+    def _set_held_back(self, held: HeldQueue, now: float) -> None:
+        read = self.fetching.core.read(held.place)
+        has_room = self._dispatcher.has_room(held) and held.may_hand_out(now)
+        read.is_held_back = not has_room
+        if has_room and held in self._given_up:
+            self._given_up.discard(held)
+            self.fetching.core.resume(held.place)
+            self._is_fetching_changed = True
+
+    def _make_room(self) -> None:
+        """Stop fetching queues that are held back, once they fill the buffer for all others."""
+        if self.fetching.core.buffer.wants_more:
+            return
+        for held in self._held:
+            read = self.fetching.core.read(held.place)
+            if read.is_held_back and read.buffer and held not in self._given_up:
+                self._given_up.add(held)
+                self.fetching.core.give_up(held.place)
+                self._is_fetching_changed = True
+
+    # Workers.
+
+    def _run_ready(self) -> None:
+        loop = self.fetching.driver.loop
+        free = self.config.concurrency - len(self._workers)
+        for _ in range(min(free, self._dispatcher.ready_jobs)):
+            worker = loop.create_task(self._work(), name="dledger listener")
+            self._workers[worker] = None
+            worker.add_done_callback(self._worker_ended)
+
+    def _worker_ended(self, worker: "asyncio.Task[None]") -> None:
+        job = self._workers.pop(worker)
+        if job is not None:  # cancelled by us, or by the listener
+            self._outcome(job, None, "the call was cancelled")
+        if not worker.cancelled() and worker.exception() is not None:
+            _LOG.error("a worker of a push consumer failed", exc_info=worker.exception())
+        if not self.is_closed:
+            self._run_ready()
+
+    async def _work(self) -> None:
+        """Call the listener for one job after the other."""
+        me = asyncio.current_task()
+        assert me is not None, "a worker is a task"
+        loop, dispatcher, row = self.fetching.driver.loop, self._dispatcher, 0
+        while True:
+            job = dispatcher.next(loop.time())
+            if job is None:
+                return
+            self._workers[me] = job
+            try:
+                said = await self._caller.call(job, loop)
+            except Exception as error:  # noqa: BLE001  (whatever it is, the record failed)
+                self._workers[me] = None
+                self._outcome(job, None, f"{type(error).__name__}: {error}")
+            else:
+                self._workers[me] = None
+                self._outcome(job, said, "")
+            if dispatcher.ready_jobs < self.config.concurrency:
+                self._refill()
+            row += 1
+            if row >= JOBS_IN_A_ROW:
+                row = 0
+                await asyncio.sleep(0)
+
+    def _outcome(self, job: Job, said: object, error: str) -> None:
+        """Settle a job: `error` says why it failed, or `said` is what the listener returned."""
+        now, dispatcher = self._now(), self._dispatcher
+        if not dispatcher.ended(job, now):
+            return
+        if error:
+            self._failed(job, error, now)
+        elif said is None:
+            dispatcher.settle(job, (), now)
+        else:
+            self._settle(job, said, now)
+        if job.chain.lane.is_leaving:
+            self._let_go_idle()
+
+    def _failed(self, job: Job, error: str, now: float) -> None:
+        if len(job.records) > 1:
+            self._dispatcher.again(job, now)
+            self._run_ready()
+            return
+        record = job.records[0]
+        _LOG.warning("%s/%d@%d: %s", record.topic, record.queue, record.offset, error)
+        self._tell(job, [(record, error, BY_POLICY)], now)
+
+    def _settle(self, job: Job, said: object, now: float) -> None:
+        failed: list[tuple[ConsumedRecord, str, int]] = []
+        for record, wish in zip(job.records, results_of(said, job.records), strict=True):
+            if isinstance(wish, DeadLetter):
+                failed.append((record, wish.error, TO_DEAD_LETTERS))
+            elif wish is not None:
+                delay_ms = BY_POLICY if wish.delay_ms is None else max(0, wish.delay_ms)
+                failed.append((record, wish.error, delay_ms))
+        self._tell(job, failed, now)
+
+    def _tell(self, job: Job, failed: list[tuple[ConsumedRecord, str, int]], now: float) -> None:
+        dispatcher = self._dispatcher
+        failures = [
+            dispatcher.failure(job, record, error, delay_ms) for record, error, delay_ms in failed
+        ]
+        dispatcher.settle(job, [record for record, *_ in failed], now)
+        for failure in failures:
+            self._owner.fail(failure)
+
+    # Time.
+
+    def _look(self) -> None:
+        """End calls that take too long, and let suspended queues go on."""
+        now = self._now()
+        late = self._dispatcher.expired(now)
+        for job in late:
+            _LOG.warning(
+                "%s@%d: the listener takes longer than %d ms",
+                job.chain.lane.held.name, job.records[0].offset, self.config.listener_timeout_ms,
+            )  # fmt: skip
+            self._failed(job, f"no result within {self.config.listener_timeout_ms} ms", now)
+        self._cancel(late)
+        self._dispatcher.tick(now)
+        self._may_have_news = True
+        self._refill()
+        self._run_ready()
+        self._let_go_idle()
+        self._timer = None
+        self._arm()
+
+    def _arm(self) -> None:
+        """Set the timer to the next suspended queue, or to the next look."""
+        if self.is_closed and not self._held and not self._workers:
+            return
+        at = self._now() + LOOK_SECONDS
+        resume_at = self._dispatcher.next_deadline()
+        if resume_at is not None:
+            at = min(at, resume_at)
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self.fetching.driver.loop.call_at(at, self._look)
+
+    def _cancel(self, jobs: Sequence[Job]) -> None:
+        """Cancel coroutines whose outcome does not count any more."""
+        if self._caller.is_coroutine:
+            for worker, job in self._workers.items():
+                if job is not None and job in jobs:
+                    worker.cancel()
