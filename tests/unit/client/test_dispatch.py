@@ -1,0 +1,293 @@
+"""What listeners get, and in which order: lanes, chains, jobs, in virtual time."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dledger_client._core.group.actions import Failed
+from dledger_client._core.group.dispatch import AHEAD_MAX, Dispatcher, Job
+from dledger_client._core.group.flow import FlowLimits
+from dledger_client._core.group.queues import HeldQueue, QueueState
+from dledger_client.records import ConsumedRecord, RecordBatch
+from dledger_proto.batch.codec import BatchView, Record, check_batch, encode_batch
+from tests.unit.client.model_cluster import topic_id
+
+ROOMY = FlowLimits()
+
+
+def run_of(first: int, count: int, *, queue: int = 0, keys: int = 1) -> RecordBatch:
+    """Return records `first` to `first + count - 1`; their keys repeat after `keys`."""
+    records = [Record(b"x", keys=(f"k{at % keys}",)) for at in range(first, first + count)]
+    batch = encode_batch(
+        records, topic_id=topic_id("t"), queue=queue, stamp=None, base_number=0, base_time_ms=1
+    )
+    return RecordBatch("t", queue, first, BatchView(batch, check_batch(batch)), 0, count, 1)
+
+
+def claim(epoch: int = 1, queue: int = 0) -> HeldQueue:
+    return HeldQueue(("t", queue), topic_id("t"), "a", epoch, QueueState.SERVING)
+
+
+def dispatcher(
+    *, ordered: bool = False, keyed: bool = False, batch: int = 1, limits: FlowLimits = ROOMY
+) -> Dispatcher:
+    return Dispatcher(
+        key_of=(lambda record: record.keys[0]) if keyed else None,
+        is_ordered=ordered or keyed,
+        batch_size=batch,
+        listener_seconds=10.0,
+        limits=limits,
+    )
+
+
+def offsets(job: Job | None) -> list[int]:
+    return [] if job is None else [record.offset for record in job.records]
+
+
+def end(jobs: Dispatcher, job: Job, *, failing: list[ConsumedRecord] | None = None) -> None:
+    if jobs.ended(job, 0.0):
+        jobs.settle(job, failing or [], 0.0)
+
+
+def test_concurrent_jobs_of_a_queue_run_side_by_side_and_the_floor_waits() -> None:
+    jobs, held = dispatcher(), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, 5), 0.0)
+    taken = [jobs.next(0.0) for _ in range(6)]
+    assert [offsets(job) for job in taken] == [[0], [1], [2], [3], [4], []]
+    for at in (1, 2, 4):
+        job = taken[at]
+        assert job is not None
+        end(jobs, job)
+    assert (held.progress.floor, held.progress.ranges()) == (0, [(1, 3), (4, 5)])
+    assert taken[0] is not None
+    end(jobs, taken[0])
+    assert held.progress.floor == 3
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_an_ordered_chain_gives_one_job_at_a_time(keyed: bool) -> None:
+    jobs, held = dispatcher(ordered=True, keyed=keyed), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, 6, keys=2), 0.0)
+    first, second = jobs.next(0.0), jobs.next(0.0)
+    assert offsets(first) == [0]
+    assert offsets(second) == ([1] if keyed else [])
+    assert jobs.next(0.0) is None
+    assert first is not None
+    end(jobs, first)
+    assert offsets(jobs.next(0.0)) == ([2] if keyed else [1])
+
+
+def test_an_ordered_chain_waits_for_its_record_that_failed() -> None:
+    jobs, held = dispatcher(ordered=True), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, 3), 0.0)
+    job = jobs.next(0.0)
+    assert job is not None
+    assert jobs.ended(job, 0.0)
+    failure = jobs.failure(job, job.records[0], "bad", -1)
+    jobs.settle(job, job.records, 0.0)
+    assert (failure.offset, failure.attempts) == (0, 0)
+    assert jobs.next(50.0) is None, "the home group has not answered"
+    jobs.failure_stored(Failed(held, 0, 1, is_done=False, again_at=60.0), 50.0)
+    assert jobs.next(50.0) is None, "its pause is not over"
+    assert jobs.next_deadline() == 60.0
+    jobs.tick(60.0)
+    job = jobs.next(60.0)
+    assert job is not None
+    assert (offsets(job), job.attempts) == ([0], 1)
+    assert jobs.ended(job, 60.0)
+    jobs.settle(job, job.records, 60.0)
+    jobs.failure_stored(Failed(held, 0, 2, is_done=True, again_at=60.0), 60.0)
+    assert offsets(jobs.next(60.0)) == [1], "it is dead"
+
+
+def test_attempts_of_suspended_records_come_with_the_claim() -> None:
+    jobs, held = dispatcher(ordered=True), claim()
+    held.attempts = {0: (3, 20.0)}
+    jobs.start(held)
+    jobs.add(held, run_of(0, 2), 0.0)
+    assert jobs.next(10.0) is None
+    jobs.tick(20.0)
+    job = jobs.next(20.0)
+    assert job is not None
+    assert job.attempts == 3
+
+
+def test_a_newer_claim_waits_for_the_job_of_the_older_one() -> None:
+    """A listener that still has a record of a lost claim is not called for the same queue."""
+    jobs, old = dispatcher(ordered=True), claim(1)
+    jobs.start(old)
+    jobs.add(old, run_of(0, 3), 0.0)
+    late = jobs.next(0.0)
+    assert late is not None
+    assert jobs.stop(old, is_lost=True) == [late]
+    new = claim(2)
+    jobs.start(new)
+    jobs.add(new, run_of(0, 3), 0.0)
+    assert jobs.next(0.0) is None, "two callbacks of one queue at once"
+    assert not jobs.ended(late, 0.0), "its outcome does not count"
+    assert old.progress.floor == new.progress.floor == 0
+    assert offsets(jobs.next(0.0)) == [0]
+
+
+def test_a_revoked_claim_leaves_when_nothing_of_it_is_in_hand() -> None:
+    jobs, held = dispatcher(), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, 4), 0.0)
+    job = jobs.next(0.0)
+    assert job is not None
+    assert jobs.stop(held, is_lost=False) == []
+    jobs.add(held, run_of(4, 4), 0.0)
+    assert jobs.next(0.0) is None
+    assert jobs.idle_leavers() == []
+    end(jobs, job)
+    assert jobs.idle_leavers() == [held]
+    assert held.progress.floor == 1
+
+
+def test_a_batch_that_fails_comes_again_record_by_record() -> None:
+    jobs, held = dispatcher(batch=3), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, 5), 0.0)
+    job = jobs.next(0.0)
+    assert job is not None
+    assert jobs.ended(job, 0.0)
+    jobs.again(job, 0.0)
+    assert [offsets(jobs.next(0.0)) for _ in range(4)] == [[0], [1], [2], [3, 4]]
+
+
+def test_a_late_result_does_not_count() -> None:
+    jobs, held = dispatcher(), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, 1), 0.0)
+    job = jobs.next(0.0)
+    assert job is not None
+    assert jobs.expired(9.9) == []
+    assert jobs.expired(10.0) == [job]
+    jobs.settle(job, job.records, 10.0)
+    assert not jobs.ended(job, 11.0)
+    assert held.progress.floor == 0
+
+
+def test_nothing_is_handed_out_after_the_lease() -> None:
+    jobs, held = dispatcher(ordered=True), claim()
+    held.lease_end = 20.0
+    jobs.start(held)
+    jobs.add(held, run_of(0, 2), 0.0)
+    job = jobs.next(19.9)
+    assert job is not None
+    end(jobs, job)
+    assert jobs.next(20.0) is None
+
+
+def test_flow_control_by_count_bytes_and_span() -> None:
+    cases = {
+        "records": FlowLimits(records=3), "bytes": FlowLimits(bytes=100),
+        "span": FlowLimits(span=3),
+    }  # fmt: skip
+    for name, limits in cases.items():
+        jobs, held = dispatcher(limits=limits), claim()
+        jobs.start(held)
+        assert jobs.has_room(held), name
+        jobs.add(held, run_of(0, 4), 0.0)
+        assert not jobs.has_room(held), name
+        for _ in range(4):
+            job = jobs.next(0.0)
+            assert job is not None
+            end(jobs, job)
+        assert jobs.has_room(held), name
+    jobs, held = dispatcher(), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, AHEAD_MAX), 0.0)
+    assert not jobs.has_room(held), "the listener is not that fast"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(["concurrent", "queue", "key"]), st.integers(1, 4))
+def test_every_record_ends_done_and_order_is_kept(seed: int, order: str, batch: int) -> None:
+    """Random outcomes, failures, timeouts: all is done at last, nothing of a key overtakes."""
+    world = _World(random.Random(seed), order, batch)
+    world.run()
+    assert world.held.progress.floor == world.count
+    if order != "concurrent":
+        for key, done in world.done.items():
+            assert done == sorted(done), f"key {key}"
+    assert world.jobs.waiting == 0
+
+
+@dataclass
+class _World:
+    random: random.Random
+    order: str
+    batch: int
+    count: int = 40
+    now: float = 0.0
+    done: dict[str, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.held = claim()
+        self.jobs = dispatcher(
+            ordered=self.order == "queue", keyed=self.order == "key", batch=self.batch
+        )
+        self.running: list[Job] = []
+        self.failing: list[tuple[int, int]] = []
+        self.retried: set[int] = set()
+
+    def run(self) -> None:
+        self.jobs.start(self.held)
+        self.jobs.add(self.held, run_of(0, self.count, keys=3), self.now)
+        for _ in range(5_000):
+            if self.held.progress.floor == self.count and not self.running:
+                return
+            self.now += self.random.random()
+            self.jobs.tick(self.now)
+            self.random.choice([self.begin, self.finish, self.store])()
+        raise AssertionError("it never ended")
+
+    def begin(self) -> None:
+        job = self.jobs.next(self.now)
+        if job is not None:
+            keys = [(each.chain.lane.held.place, each.chain.key) for each in self.running]
+            if self.order != "concurrent":
+                assert (job.chain.lane.held.place, job.chain.key) not in keys
+            self.running.append(job)
+
+    def finish(self) -> None:
+        if not self.running:
+            return
+        job = self.running.pop(self.random.randrange(len(self.running)))
+        assert self.jobs.ended(job, self.now)
+        if self.random.random() < 0.7:
+            self.settle(job, [])
+        elif len(job.records) > 1 and self.random.random() < 0.5:
+            self.jobs.again(job, self.now)
+        else:
+            self.settle(job, [self.random.choice(job.records)])
+
+    def settle(self, job: Job, failing: list[ConsumedRecord]) -> None:
+        self.failing += [
+            (record.offset, self.jobs.failure(job, record, "", -1).attempts) for record in failing
+        ]
+        for record in job.records:
+            if record not in failing and (self.batch == 1 or not self.retried):
+                key = "" if self.order == "queue" else record.keys[0]
+                self.done.setdefault(key, []).append(record.offset)
+        if self.batch > 1 and failing:
+            self.retried.add(failing[0].offset)  # the listener took the others of its batch
+        self.jobs.settle(job, failing, self.now)
+
+    def store(self) -> None:
+        if not self.failing:
+            return
+        offset, attempts = self.failing.pop(self.random.randrange(len(self.failing)))
+        is_done = self.order == "concurrent" or attempts >= 3
+        if is_done:
+            self.held.progress.done(offset)
+        again_at = self.now + self.random.random()
+        told = Failed(self.held, offset, attempts + 1, is_done=is_done, again_at=again_at)
+        self.jobs.failure_stored(told, self.now)
