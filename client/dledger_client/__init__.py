@@ -89,8 +89,10 @@ from dledger_client.model import (
     ProducerStatus,
     QueueBounds,
     QueueHold,
+    QueueProgress,
     Retry,
     SendResult,
+    SuspendedRecord,
     TopicKind,
 )
 from dledger_client.producer import Producer
@@ -159,6 +161,7 @@ __all__ = [
     "QueueBounds",
     "QueueHold",
     "QueueNotFound",
+    "QueueProgress",
     "QueueSelector",
     "RecordBatch",
     "Retry",
@@ -166,6 +169,7 @@ __all__ = [
     "SendResult",
     "ServerBug",
     "StartAt",
+    "SuspendedRecord",
     "TooManyTopics",
     "TopicExists",
     "TopicKind",

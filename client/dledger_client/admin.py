@@ -16,6 +16,7 @@ from dledger_client.model import (
     MemberStatus,
     QueueBounds,
     QueueHold,
+    QueueProgress,
     TopicKind,
 )
 
@@ -133,6 +134,48 @@ class Admin:
     ) -> None:
         """Store a consumer group's offsets; without `reset` OffsetBehind for one that goes back."""
         return self._runner.run(self._admin.commit_offsets(consumer_group, offsets, reset=reset))
+
+    def group_progress(self, consumer_group: str, topic: str) -> dict[int, QueueProgress]:
+        """Return how far a consumer group is in each queue of a topic, and what waits there."""
+        return self._runner.run(self._admin.group_progress(consumer_group, topic))
+
+    def reset_offsets(
+        self,
+        consumer_group: str,
+        topic: str,
+        *,
+        to: str = "",
+        time_ms: int | None = None,
+        offset: int | None = None,
+        delta: int | None = None,
+        queues: Sequence[int] = (),
+    ) -> dict[int, int]:
+        """Move a consumer group in a topic, forward or back; return the new floors by queue.
+
+        To "earliest", to "latest" (which skips the backlog), to the first record stored at
+        `time_ms` or later, to an `offset`, or by `delta` records, as far as there are any. In all
+        queues, or in some. It works with consumers and without: those that run begin there at once,
+        and none commits over it. Nothing is moved when an offset is out of range.
+        """
+        return self._runner.run(
+            self._admin.reset_offsets(
+                consumer_group,
+                topic,
+                to=to,
+                time_ms=time_ms,
+                offset=offset,
+                delta=delta,
+                queues=queues,
+            )
+        )
+
+    def clone_offsets(self, source: str, target: str, topic: str) -> dict[int, int]:
+        """Move a consumer group to where another one is; return the new floors by queue."""
+        return self._runner.run(self._admin.clone_offsets(source, target, topic))
+
+    def resume_consumer_group(self, consumer_group: str) -> dict[str, str]:
+        """End the pauses that waves of failures began; return why, by broker group."""
+        return self._runner.run(self._admin.resume_consumer_group(consumer_group))
 
     # The head of the log.
 

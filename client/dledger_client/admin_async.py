@@ -20,6 +20,7 @@ from dledger_client._core.routes import GroupRoute, TopicRoute, topic_route
 from dledger_client._shell import calls
 from dledger_client._shell.answers import found_records, hold_of, status_of
 from dledger_client._shell.cluster import Cluster
+from dledger_client._shell.group.admin import GroupProgress, ResetTo
 from dledger_client._shell.queries import Queries
 from dledger_client._shell.wire import failure, group_metadata, parse_addresses
 from dledger_client.config import ConnectionConfig
@@ -30,6 +31,7 @@ from dledger_client.model import (
     MemberStatus,
     QueueBounds,
     QueueHold,
+    QueueProgress,
     TopicKind,
 )
 from dledger_proto.errors import Code, DledgerError
@@ -59,6 +61,7 @@ class AsyncAdmin:
     ) -> None:
         self._cluster = Cluster(parse_addresses(bootstrap), config or ConnectionConfig())
         self._queries = Queries(self._cluster)
+        self._progress = GroupProgress(self._cluster, self._queries)
         self._budget = self._cluster.config.call_timeout_ms / 1_000
 
     async def start(self) -> Self:
@@ -176,6 +179,47 @@ class AsyncAdmin:
     ) -> None:
         """Store a consumer group's offsets; without `reset` OffsetBehind for one that goes back."""
         await self._queries.commit(consumer_group, offsets, reset=reset)
+
+    async def group_progress(self, consumer_group: str, topic: str) -> dict[int, QueueProgress]:
+        """Return how far a consumer group is in each queue of a topic, and what waits there."""
+        places = await self._queries.places(topic)
+        found = await self._progress.read(consumer_group, places)
+        return {queue: found[topic, queue] for _, queue in places}
+
+    async def reset_offsets(
+        self,
+        consumer_group: str,
+        topic: str,
+        *,
+        to: str = "",
+        time_ms: int | None = None,
+        offset: int | None = None,
+        delta: int | None = None,
+        queues: Sequence[int] = (),
+    ) -> dict[int, int]:
+        """Move a consumer group in a topic, forward or back; return the new floors by queue.
+
+        To "earliest", to "latest" (which skips the backlog), to the first record stored at
+        `time_ms` or later, to an `offset`, or by `delta` records, as far as there are any. In all
+        queues, or in some. It works with consumers and without: those that run begin there at once,
+        and none commits over it. Nothing is moved when an offset is out of range.
+        """
+        places = await self._queries.places(topic)
+        if queues:
+            places = [(topic, queue) for queue in queues]
+        target = ResetTo(to, time_ms, offset, delta)
+        moved = await self._progress.reset(consumer_group, places, target)
+        return {queue: floor for (_, queue), floor in moved.items()}
+
+    async def clone_offsets(self, source: str, target: str, topic: str) -> dict[int, int]:
+        """Move a consumer group to where another one is; return the new floors by queue."""
+        places = await self._queries.places(topic)
+        moved = await self._progress.clone(source, target, places)
+        return {queue: floor for (_, queue), floor in moved.items()}
+
+    async def resume_consumer_group(self, consumer_group: str) -> dict[str, str]:
+        """End the pauses that waves of failures began; return why, by broker group."""
+        return await self._progress.resume(consumer_group)
 
     # The head of the log.
 

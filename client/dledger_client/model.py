@@ -142,6 +142,46 @@ class QueueHold:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspendedRecord:
+    """A record of an ordered consumer group that failed and is to be handed out again."""
+
+    offset: int
+    attempts: int
+    left_ms: int
+    """Until it may be handed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a consumer group is in a queue."""
+
+    broker_group: str
+    floor: int | None
+    """The next offset to consume: everything below is done. None: the group has none."""
+    minimum: int
+    maximum: int
+    done: tuple[tuple[int, int], ...]
+    """Ranges above the floor that are done: first offset, and the offset behind the last."""
+    holder: str
+    """The consumer that has the queue; empty: nobody."""
+    epoch: int
+    """Of its claim, or of the last one."""
+    resets: int
+    lease_left_ms: int
+    suspended: tuple[SuspendedRecord, ...]
+    committed_ms: int
+    """When the group committed last, ms since 1970, by the leader's clock; 0: never."""
+    lag_messages: int | None
+    """How many records wait; None: the group has no floor."""
+    lag_bytes: int | None
+    """Of the batches that hold them, as they are stored; estimated when they are very many."""
+    lag_ms: int
+    """How long ago the oldest record that waits was stored; 0: none waits."""
+    paused: str
+    """Why the group is handed nothing here; empty: it is not paused."""
+
+
+@dataclass(frozen=True, slots=True)
 class EntryMark:
     """What identifies an entry of the log: equal on every member that holds it."""
 

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "status": "cluster.status",
     "routes": "cluster.routes",
     "health": "cluster.health",
+    "group": "cluster.group_progress",
     "offsets": "cluster.offsets",
     "trim": "cluster.offsets",
     "hold": "cluster.holds",

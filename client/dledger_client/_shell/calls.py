@@ -27,6 +27,20 @@ LOOKUP_MESSAGE: Final = Method("Broker", pb.LookupMessageRequest, pb.LookupReply
 LOOKUP_OFFSET: Final = Method("Broker", pb.LookupOffsetRequest, pb.LookupReply, write=False)
 PLAN_READS: Final = Method("Broker", pb.PlanReadsRequest, pb.PlanReadsReply, write=False)
 
+READ_PROGRESS: Final = Method(
+    "Delivery", delivery_pb2.ReadProgressRequest, delivery_pb2.ReadProgressReply, write=False
+)
+NUDGE_CONSUMERS: Final = Method(
+    "Delivery", delivery_pb2.NudgeConsumersRequest, delivery_pb2.NudgeConsumersReply, write=False
+)
+RESUME_GROUP: Final = Method(
+    "Delivery",
+    delivery_pb2.ResumeGroupRequest,
+    delivery_pb2.ResumeGroupReply,
+    write=True,
+    repeatable=False,
+)
+"""A late copy ends a pause that began since."""
 LOOK_BEFORE_CREATION: Final = Method(
     "Admin", pb.CreateTopicRequest, pb.CreateTopicReply, write=False
 )

@@ -21,8 +21,8 @@ from dledger_proto.v1 import broker_pb2 as pb
 
 QUEUES_ASKED_AT_ONCE = 256
 """By one call; a member takes up to `limits.QUEUES_PER_CALL_MAX`."""
-_Portion = list[tuple[Place, pb.QueueRef]]
-_Ask = Callable[[str, _Portion], Awaitable[None]]
+Portion = list[tuple[Place, pb.QueueRef]]
+_Ask = Callable[[str, Portion], Awaitable[None]]
 
 
 class Queries:
@@ -114,9 +114,9 @@ class Queries:
             )
         return route, group
 
-    async def _by_group(self, places: Iterable[Place]) -> list[tuple[str, _Portion]]:
+    async def _by_group(self, places: Iterable[Place]) -> list[tuple[str, Portion]]:
         """Return the queues by group, in portions that one call may ask for."""
-        groups: dict[str, _Portion] = {}
+        groups: dict[str, Portion] = {}
         for place in places:
             route, group = await self.located(place)
             ref = pb.QueueRef(topic_id=route.id, queue=place[1])
@@ -133,7 +133,7 @@ class Queries:
         """Return minimum and maximum of queues; confirmed by a quorum if `linearizable`."""
         found: dict[Place, QueueBounds] = {}
 
-        async def ask(group: str, asked: _Portion) -> None:
+        async def ask(group: str, asked: Portion) -> None:
             request = pb.QueueOffsetsRequest(
                 queues=[ref for _, ref in asked], linearizable=linearizable
             )
@@ -141,7 +141,7 @@ class Queries:
             for (place, _), row in zip(asked, reply.rows, strict=True):
                 found[place] = QueueBounds(row.minimum, row.maximum)
 
-        await self._ask_again_if_gone(ask, list(places))
+        await self.ask_again_if_gone(ask, list(places))
         return found
 
     async def offset_by_time(self, place: Place, time_ms: int) -> int:
@@ -158,7 +158,7 @@ class Queries:
         check_group(consumer_group)
         found: dict[Place, int] = {}
 
-        async def ask(group: str, asked: _Portion) -> None:
+        async def ask(group: str, asked: Portion) -> None:
             request = pb.ReadOffsetsRequest(
                 consumer_group=consumer_group, queues=[ref for _, ref in asked]
             )
@@ -167,7 +167,7 @@ class Queries:
                 if row.offset >= 0:
                     found[place] = row.offset
 
-        await self._ask_again_if_gone(ask, list(places))
+        await self.ask_again_if_gone(ask, list(places))
         return found
 
     async def every_place_of_key(
@@ -219,7 +219,7 @@ class Queries:
                 return rows, not reply.cursor
             request.cursor = reply.cursor
 
-    async def _ask_again_if_gone(self, ask: _Ask, places: Sequence[Place]) -> None:
+    async def ask_again_if_gone(self, ask: _Ask, places: Sequence[Place]) -> None:
         """Ask about queues; of topics that are gone once more, by what is now under their names.
 
         This client may not have heard that a topic was deleted and created again.
@@ -250,7 +250,7 @@ class Queries:
         refused: list[tuple[Place, int, int, ClientError | None]] = []
         method = calls.RESET_OFFSETS if reset else calls.COMMIT_OFFSETS
 
-        async def ask(group: str, asked: _Portion) -> None:
+        async def ask(group: str, asked: Portion) -> None:
             rows = [
                 pb.GroupOffset(queue=ref, offset=offsets[place], metadata=metadata)
                 for place, ref in asked
@@ -277,7 +277,7 @@ class Queries:
             raise error if unknown is None else still_unknown(unknown, error)
 
 
-async def _all(ask: _Ask, portions: Sequence[tuple[str, _Portion]]) -> None:
+async def _all(ask: _Ask, portions: Sequence[tuple[str, Portion]]) -> None:
     """Ask all groups at once; when all have answered the first error is raised.
 
     An unknown outcome is raised before a definite one: what a caller may repeat depends on it.

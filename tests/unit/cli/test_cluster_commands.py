@@ -12,6 +12,7 @@ from dledger_namesrv import intake
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
 from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import delivery_pb2 as dpb
 from tests.ports import free_port
 from tests.unit.cli.fakes import FakeCluster, fake_cluster
 
@@ -320,13 +321,17 @@ def test_offsets_of_a_time_and_of_a_group(
 
 
 @pytest.mark.parametrize(
-    ("to", "offset"), [("beginning", 10), ("end", 101), ("77", 77), ("2013-01-01T00:00:00Z", 42)]
-)
+    ("to", "offset"),
+    [
+        ("beginning", 10), ("end", 101), ("77", 77), ("2013-01-01T00:00:00Z", 42),
+        ("+7", 57), ("-7", 43), ("+9999", 101), ("-9999", 10),
+    ],
+)  # fmt: skip
 def test_reset(cluster: FakeCluster, to: str, offset: int) -> None:
     leader = cluster.members["a"]
     leader.answers["OffsetByTime"] = lambda _: pb.OffsetByTimeReply(offset=42)
     leader.answers["ReadOffsets"] = lambda _: pb.ReadOffsetsReply(
-        offsets=[pb.GroupOffset(offset=offset)]
+        offsets=[pb.GroupOffset(offset=50)]
     )
     leader.answers["CommitOffsets"] = lambda _: pb.CommitOffsetsReply(codes=[0], stored_offsets=[0])
     assert cluster.run("offsets", "t", "-g", "readers", "-q", "1", "--reset", to) == 0
@@ -337,6 +342,57 @@ def test_reset(cluster: FakeCluster, to: str, offset: int) -> None:
         1,
         offset,
     )
+
+
+def test_a_group_is_moved_to_where_another_is(cluster: FakeCluster) -> None:
+    """Only in the queues in which the other has an offset; and its consumers are told."""
+    leader = cluster.members["a"]
+    leader.answers["ReadOffsets"] = lambda data: pb.ReadOffsetsReply(
+        offsets=[
+            pb.GroupOffset(
+                offset=60 if pb.ReadOffsetsRequest.FromString(data).queues[0].queue else -1
+            )
+        ]
+    )
+    leader.answers["CommitOffsets"] = lambda _: pb.CommitOffsetsReply(codes=[0], stored_offsets=[0])
+    assert cluster.run("offsets", "t", "-g", "readers", "--like", "others") == 0
+    (data,) = (data for name, data in leader.calls if name == "CommitOffsets")
+    request = pb.CommitOffsetsRequest.FromString(data)
+    assert (request.offsets[0].queue.queue, request.offsets[0].offset) == (1, 60)
+    assert "NudgeConsumers" in leader.names()
+    assert cluster.run("offsets", "t", "-g", "readers", "--like", "others", "--reset", "end") == 2
+
+
+def test_lag_of_a_group(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    leader = cluster.members["a"]
+    leader.answers["ReadProgress"] = lambda data: dpb.ReadProgressReply(
+        now_ms=10_000,
+        paused="7 of 9 records failed",
+        rows=[
+            dpb.ReadProgressReply.Row(
+                floor=20, minimum=10, maximum=101, lag_bytes=5_000, oldest_ms=4_000,
+                holder="c1", epoch=5, done=[pb.OffsetRange(first=30, end=35)],
+            )
+            if ref.queue
+            else dpb.ReadProgressReply.Row(floor=-1, minimum=10, maximum=101)
+            for ref in dpb.ReadProgressRequest.FromString(data).queues
+        ],
+    )  # fmt: skip
+    assert cluster.run("group", "lag", "readers", "--topic", "t", "--json") == 0
+    rows = printed(capsys)
+    shown = [(row["queue"], row["lag"], row["lag_bytes"], row["lag_seconds"]) for row in rows]
+    assert shown == [(0, None, None, None), (1, 76, 5_000, 6.0)]
+    assert rows[1]["holder"] == "c1"
+
+
+def test_a_paused_group_is_resumed(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leader = cluster.members["a"]
+    leader.answers["ResumeGroup"] = lambda _: dpb.ResumeGroupReply(why="7 of 9 records failed")
+    leader.answers["NudgeConsumers"] = lambda _: dpb.NudgeConsumersReply(told=3)
+    assert cluster.run("group", "resume", "readers", "--json") == 0
+    assert [row["why"] for row in printed(capsys)] == ["7 of 9 records failed"]
 
 
 def test_reset_needs_a_group_and_a_sound_time(

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.asking import Yes, ask
+from dledger_broker.cli.cluster.group_progress import nudge
 from dledger_broker.cli.cluster.topics import QueueBounds, TopicName, queue_bounds
 from dledger_broker.cli.connect import (
     AGAIN_SECONDS,
@@ -47,8 +48,12 @@ def offsets(
     reset: Annotated[
         str,
         typer.Option(
-            "--reset", help="Set the consumer group's offsets: beginning, end, NUMBER or TIME."
+            "--reset",
+            help="Move the consumer group: beginning, end, NUMBER, +NUMBER, -NUMBER or TIME.",
         ),
+    ] = "",
+    like: Annotated[
+        str, typer.Option("--like", help="Move the consumer group to where this one is.")
     ] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
@@ -56,10 +61,15 @@ def offsets(
 ) -> None:
     """Show a topic's offsets, by time, and of a consumer group; or reset the consumer group's.
 
-    TIME is like 2026-01-31T12:00:00 (local) or 2026-01-31T12:00:00Z.
+    TIME is like 2026-01-31T12:00:00 (local) or 2026-01-31T12:00:00Z; it leads to the first message
+    stored then or later. +100 and -100 move the consumer group by so many messages, as far as there
+    are any; "end" skips its backlog. Consumers that run begin at the new offsets, and none commits
+    over them.
     """
-    if reset and not group:
-        bad_input("--reset needs a consumer group", "give --group")
+    if (reset or like) and not group:
+        bad_input(f"{'--reset' if reset else '--like'} needs a consumer group", "give --group")
+    if reset and like:
+        bad_input("--reset and --like are given", "give one of them")
     with Cluster(name_servers, timeout) as cluster:
         found = cluster.topic(topic)
         queues = [each for each in queue_bounds(cluster, found) if queue in {None, each.queue}]
@@ -70,8 +80,8 @@ def offsets(
             time_ms = parse_time(at, "--at")
             for each, row in zip(queues, rows, strict=True):
                 row["offset_at"] = _offset_by_time(cluster, topic, each, time_ms)
-        if reset:
-            _reset(cluster, topic, group, queues, reset)
+        if reset or like:
+            _reset(cluster, topic, group, queues, reset, like)
         if group:
             for each, row in zip(queues, rows, strict=True):
                 row |= _committed(cluster, topic, group, each)
@@ -224,24 +234,46 @@ def _committed(
     cluster: Cluster, topic: str, consumer_group: str, bounds: QueueBounds
 ) -> dict[str, object]:
     """Return the consumer group's committed offset of a queue and its lag, for the queue's row."""
+    committed = _committed_offset(cluster, topic, consumer_group, bounds)
+    if committed < 0:
+        return {"committed": None, "lag": None}
+    return {"committed": committed, "lag": bounds.maximum - committed}
+
+
+def _committed_offset(
+    cluster: Cluster, topic: str, consumer_group: str, bounds: QueueBounds
+) -> int:
     request = ReadOffsetsRequest(
         consumer_group=consumer_group, queues=[QueueRef(topic=topic, queue=bounds.queue)]
     )
     reply = cluster.call(
         lambda channel: BrokerStub(channel).ReadOffsets, request, group=bounds.group, write=False
     )
-    committed = reply.offsets[0].offset
-    if committed < 0:
-        return {"committed": None, "lag": None}
-    return {"committed": committed, "lag": bounds.maximum - committed}
+    return reply.offsets[0].offset
 
 
 def _reset(
-    cluster: Cluster, topic: str, consumer_group: str, queues: Sequence[QueueBounds], to: str
+    cluster: Cluster,
+    topic: str,
+    consumer_group: str,
+    queues: Sequence[QueueBounds],
+    to: str,
+    like: str,
 ) -> None:
-    """Set the group's offset of every queue; set none when one of them is out of range."""
-    offsets = [_reset_target(cluster, topic, bounds, to) for bounds in queues]
+    """Set the group's offset of every queue; set none when one of them is out of range.
+
+    Queues are left as they are in which the group that is followed, or moved by a delta, has no
+    offset.
+    """
+    offsets = [
+        _committed_offset(cluster, topic, like, bounds)
+        if like
+        else _reset_target(cluster, topic, consumer_group, bounds, to)
+        for bounds in queues
+    ]
     for (queue, group, *_), offset in zip(queues, offsets, strict=True):
+        if offset < 0:
+            continue
         target = GroupOffset(queue=QueueRef(topic=topic, queue=queue), offset=offset)
         request = CommitOffsetsRequest(consumer_group=consumer_group, offsets=[target], reset=True)
         reply = cluster.call(
@@ -250,14 +282,21 @@ def _reset(
         code = Code(reply.codes[0])
         if code is not Code.OK:
             raise DledgerError(code, f"queue {queue}: {MEANINGS[code].sentence}")
+    nudge(cluster, consumer_group)
 
 
-def _reset_target(cluster: Cluster, topic: str, bounds: QueueBounds, to: str) -> int:
+def _reset_target(
+    cluster: Cluster, topic: str, consumer_group: str, bounds: QueueBounds, to: str
+) -> int:
+    """Return where a queue is set to; -1: nowhere, because there is no offset to move from."""
     queue, _, minimum, maximum = bounds
     if to == "beginning":
         return minimum
     if to == "end":
         return maximum
+    if to[:1] in ("+", "-") and to[1:].isascii() and to[1:].isdigit():
+        committed = _committed_offset(cluster, topic, consumer_group, bounds)
+        return committed if committed < 0 else min(max(committed + int(to), minimum), maximum)
     if to.isascii() and to.isdigit():
         if not minimum <= int(to) <= maximum:
             bad_input(f"--reset: {to}, queue {queue} holds {minimum} to {maximum}", "give --queue")

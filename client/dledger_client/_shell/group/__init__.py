@@ -1,5 +1,6 @@
 """Consumers in groups: streams, calls and listeners around `_core/group/`.
 
+admin       How far a consumer group is in each queue; resets, clones, pauses
 broadcast   A consumer that gets everything: all queues, offsets in a local file
 calling     How a listener is called: as a coroutine, or as a function in a thread
 membership  One consumer's session, claims, commits and failures on the wire

@@ -1,0 +1,191 @@
+"""`dledger group lag` and `dledger group resume`: how far a consumer group is, and its pauses."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
+
+import typer
+
+from dledger_broker.cli.cluster.topics import QueueBounds, queue_bounds
+from dledger_broker.cli.connect import DEFAULT_NAME_SERVERS, Cluster, NameServers, Timeout
+from dledger_broker.cli.output import CommandFailed, JsonFlag, note, print_rows
+from dledger_broker.cli.values import shown_time
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import PROGRESS_PER_CALL_MAX
+from dledger_proto.v1.broker_pb2 import QueueRef
+from dledger_proto.v1.delivery_pb2 import (
+    DescribeConsumerGroupReply,
+    DescribeConsumerGroupRequest,
+    NudgeConsumersRequest,
+    ReadProgressReply,
+    ReadProgressRequest,
+    ResumeGroupRequest,
+)
+from dledger_proto.v1.delivery_pb2_grpc import DeliveryStub
+
+COLUMNS: Final = (
+    "topic", "queue", "floor", "maximum", "lag", "lag_bytes", "lag_seconds", "done_above", "holder",
+    "committed",
+)  # fmt: skip
+GroupName = Annotated[str, typer.Argument(help="Name of the consumer group.", show_default=False)]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Watch and resume consumer groups.", no_args_is_help=True)
+    group.command()(lag)
+    group.command()(resume)
+    app.add_typer(group, name="group")
+
+
+def lag(
+    name: GroupName,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", help="Of this topic (repeatable); default: all it consumes."),
+    ] = None,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what waits for a consumer group: messages, bytes, and since when, for each queue.
+
+    Without --topic: the topics that its consumers have now, and the group's own retries.
+    """
+    rows: list[dict[str, object]] = []
+    paused: dict[str, str] = {}
+    with Cluster(name_servers, timeout) as cluster:
+        for topic in topics or _consumed(cluster, name):
+            queues = queue_bounds(cluster, cluster.topic(topic))
+            for group in dict.fromkeys(each.group for each in queues):
+                mine = [each for each in queues if each.group == group]
+                for at in range(0, len(mine), PROGRESS_PER_CALL_MAX):
+                    portion = mine[at : at + PROGRESS_PER_CALL_MAX]
+                    reply = _read(cluster, name, topic, group, portion)
+                    rows += _rows(topic, portion, reply)
+                    if reply.paused:
+                        paused[group] = reply.paused
+    for group, why in paused.items():
+        note(f"paused in group {group}: {why}; go on with: dledger group resume {name}")
+    rows.sort(key=lambda row: (str(row["topic"]), int(str(row["queue"]))))
+    print_rows(rows, COLUMNS, as_json=as_json, empty="no queues")
+
+
+def resume(
+    name: GroupName,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let a consumer group go on that a wave of failures has paused; say why it was paused."""
+    rows: list[dict[str, object]] = []
+    with Cluster(name_servers, timeout) as cluster:
+        for route in list(cluster.routes().groups):
+            reply = cluster.call(
+                lambda channel: DeliveryStub(channel).ResumeGroup,
+                ResumeGroupRequest(consumer_group=name),
+                group=route.group,
+                write=True,
+            )
+            if reply.why:
+                rows.append({"group": route.group, "why": reply.why})
+        told = nudge(cluster, name)
+    note(f"{told} consumers were told")
+    print_rows(rows, ("group", "why"), as_json=as_json, empty=f"{name} was not paused")
+
+
+def nudge(cluster: Cluster, name: str) -> int:
+    """Have the consumers of a group claim their queues again; return how many were told.
+
+    A name that is no consumer group's has none. Consumers that nobody tells hear of a reset by
+    their next commit.
+    """
+    told = 0
+    for address, group in _leaders(cluster):
+        try:
+            told += cluster.ask(
+                address,
+                group,
+                lambda channel: DeliveryStub(channel).NudgeConsumers,
+                NudgeConsumersRequest(name=name),
+                write=False,
+            ).told
+        except DledgerError:
+            continue
+    return told
+
+
+def _consumed(cluster: Cluster, name: str) -> list[str]:
+    found = _described(cluster, name)
+    topics = sorted({queue.topic for queue in found.queues} | {f"%RETRY%{name}"})
+    return [topic for topic in topics if topic]
+
+
+def _described(cluster: Cluster, name: str) -> DescribeConsumerGroupReply:
+    """Return what the coordinator knows of a group; end the command when nobody knows it."""
+    last: DledgerError | None = None
+    for address, group in _leaders(cluster):
+        try:
+            return cluster.ask(
+                address,
+                group,
+                lambda channel: DeliveryStub(channel).DescribeConsumerGroup,
+                DescribeConsumerGroupRequest(name=name),
+                write=False,
+            )
+        except DledgerError as error:
+            if error.code is not Code.WRONG_GROUP:
+                last = error
+    if last is None or last.code is Code.CONSUMER_GROUP_NOT_FOUND:
+        raise CommandFailed(f"no consumer group is called {name}", "or name a topic: --topic")
+    raise last
+
+
+def _leaders(cluster: Cluster) -> Iterable[tuple[str, str]]:
+    """Yield the address of each group's leader, or of a member that forwards to it."""
+    for route in list(cluster.routes().groups):
+        members = sorted(route.members, key=lambda each: each.member != route.leader)
+        if members:
+            yield members[0].address, route.group
+
+
+def _read(
+    cluster: Cluster, name: str, topic: str, group: str, queues: Sequence[QueueBounds]
+) -> ReadProgressReply:
+    request = ReadProgressRequest(
+        consumer_group=name, queues=[QueueRef(topic=topic, queue=each.queue) for each in queues]
+    )
+    return cluster.call(
+        lambda channel: DeliveryStub(channel).ReadProgress, request, group=group, write=False
+    )
+
+
+def _rows(
+    topic: str, queues: Sequence[QueueBounds], reply: ReadProgressReply
+) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for bounds, row in zip(queues, reply.rows, strict=True):
+        if row.code != Code.OK:
+            raise DledgerError(Code(row.code), row.detail)
+        has_floor = row.floor >= 0
+        floor = max(row.floor, row.minimum)
+        above = sum(each.end - max(each.first, floor) for each in row.done if each.end > floor)
+        oldest = max(reply.now_ms - row.oldest_ms, 0) if row.oldest_ms else 0
+        rows.append(
+            {
+                "topic": topic,
+                "queue": bounds.queue,
+                "group": bounds.group,
+                "floor": row.floor if has_floor else None,
+                "minimum": row.minimum,
+                "maximum": row.maximum,
+                "lag": row.maximum - floor - above if has_floor else None,
+                "lag_bytes": row.lag_bytes if has_floor else None,
+                "lag_seconds": round(oldest / 1_000, 1) if has_floor else None,
+                "done_above": above,
+                "holder": row.holder or None,
+                "epoch": row.epoch,
+                "resets": row.resets,
+                "committed": shown_time(row.committed_ms) if row.committed_ms else None,
+            }
+        )
+    return rows
