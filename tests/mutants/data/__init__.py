@@ -2,6 +2,7 @@
 
 call_bugs        Known bugs of calls whose outcome is unknown
 column_bugs      Known bugs of decoding by columns
+consumer_bugs    Known bugs of consumers in groups
 export_bugs      Known bugs of exports: each breaks one promise of the protocol
 forgetting_bugs  Known bugs of what is forgotten in steps
 plan_bugs        Known bugs of plans for bulk reads

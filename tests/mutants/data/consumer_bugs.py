@@ -1,0 +1,119 @@
+"""Known bugs of consumers in groups: commits, leases, the order of listeners."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.rewrite import Edit
+
+GROUP: Final = "dledger_client._core.group"
+CORE: Final = f"{GROUP}.core:GroupCore"
+DISPATCHER: Final = f"{GROUP}.dispatch:Dispatcher"
+CLAIMS: Final = f"{GROUP}.claims:Claims"
+CONSUMER: Final = "test_group_consumer"
+DISPATCH: Final = "test_dispatch"
+
+CONSUMER_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "consumer-late-callback-advances-the-floor",
+        "a listener that ends after its queue was lost still counts for the queue",
+        [Edit(f"{DISPATCHER}.ended", "if not job.is_over:", "if True:")],
+        [f"{DISPATCH}.test_a_newer_claim_waits_for_the_job_of_the_older_one"],
+    ),
+    Mutant(
+        "consumer-failure-of-a-lost-queue-is-told",
+        "a failure of an older claim is told under the newer one",
+        [Edit(f"{CORE}.fail", "if failure.held.is_held:", "if True:")],
+        [f"{CONSUMER}.test_a_late_callback_of_a_lost_queue_changes_nothing"],
+    ),
+    Mutant(
+        "consumer-commit-skips-an-unfinished-record",
+        "the floor goes up to what is done last, over records that a listener still has",
+        [
+            Edit(
+                f"{GROUP}.progress:Progress.done",
+                "if first <= self.floor:",
+                "if first <= self.floor + 1:",
+            )
+        ],
+        [f"{DISPATCH}.test_concurrent_jobs_of_a_queue_run_side_by_side_and_the_floor_waits"],
+    ),
+    Mutant(
+        "consumer-hands-out-after-its-lease",
+        "an ordered consumer hands out records although its lease is over",
+        [
+            Edit(
+                f"{GROUP}.queues:HeldQueue.may_hand_out",
+                "and self.rest_until <= now < self.lease_end",
+                "and self.rest_until <= now",
+            )
+        ],
+        [f"{DISPATCH}.test_nothing_is_handed_out_after_the_lease"],
+    ),
+    Mutant(
+        "consumer-counts-its-lease-from-the-answer",
+        "a lease is thought to last longer than the home group thinks",
+        [
+            Edit(
+                f"{CLAIMS}.answered",
+                "asked.sent_at, reply.now_ms, now)",
+                "now, reply.now_ms, now)",
+            )
+        ],
+        [f"{CONSUMER}.test_a_lease_is_renewed_at_a_third_and_counts_from_when_it_was_asked_for"],
+    ),
+    Mutant(
+        "consumer-calls-back-twice-at-once",
+        "an ordered queue gives its next record while the listener has one of it",
+        [
+            Edit(
+                f"{DISPATCHER}._offer",
+                "if (lane.held.place, chain.key) in self._running:",
+                "if False:",
+            )
+        ],
+        [f"{DISPATCH}.test_a_newer_claim_waits_for_the_job_of_the_older_one"],
+    ),
+    Mutant(
+        "consumer-goes-on-after-a-failure",
+        "an ordered queue goes on with the next record before the one that failed comes again",
+        [
+            Edit(
+                f"{DISPATCHER}.settle",
+                "chain.failing += len(failed)",
+                "chain.failing += 0",
+            )
+        ],
+        [f"{DISPATCH}.test_an_ordered_chain_waits_for_its_record_that_failed"],
+    ),
+    Mutant(
+        "consumer-gives-back-before-its-commit",
+        "a revoked queue is given back while its last commit is under way",
+        [Edit(f"{CORE}.pump", "and not held.is_dirty ", "")],
+        [f"{CONSUMER}.test_a_revoked_queue_is_let_go_committed_released_and_only_then_given_back"],
+    ),
+    Mutant(
+        "consumer-gives-back-what-the-listener-has",
+        "a revoked queue is given back as soon as it is asked back",
+        [
+            Edit(
+                f"{CORE}.pump",
+                "elif held in self._let_go and",
+                'elif held.state.value == "leaving" and',
+            )
+        ],
+        [f"{CONSUMER}.test_a_revoked_queue_is_let_go_committed_released_and_only_then_given_back"],
+    ),
+    Mutant(
+        "consumer-commits-over-a-reset",
+        "a reset changes nothing for a consumer that has the queue",
+        [Edit(f"{CORE}._claimed", "elif outcome.was_reset:", "elif False:")],
+        [f"{CONSUMER}.test_a_reset_drops_what_is_in_hand_and_claims_again"],
+    ),
+    Mutant(
+        "consumer-poison-burns-its-neighbours",
+        "of a batch that fails all records are delivered together again",
+        [Edit(f"{DISPATCHER}.again", "chain.alone += count", "chain.alone += 0")],
+        [f"{DISPATCH}.test_a_batch_that_fails_comes_again_record_by_record"],
+    ),
+)
