@@ -7,6 +7,7 @@ the newest state takes a read barrier first (D9, D10).
 
 from typing import Final
 
+from dledger.state.consumers.settings import RETRY_TOPIC_PREFIX, GroupSettings
 from dledger.state.consumers.table import ConsumerGroup
 from dledger.state.progress.group import group_named
 from dledger.state.progress.wave import Pause
@@ -174,6 +175,14 @@ class Queries:
 
     # Consumer groups.
 
+    def group_by_name(self, name: str) -> tuple[Topic, GroupSettings] | None:
+        """Return the retry topic and the settings of a consumer group, or None."""
+        return _as_group(self.topic_by_name(RETRY_TOPIC_PREFIX + name))
+
+    def group_by_id(self, group_id: bytes) -> tuple[Topic, GroupSettings] | None:
+        """Return the retry topic and the settings of a consumer group, or None."""
+        return _as_group(self.topic_by_id(group_id))
+
     def consumers(self, group_id: bytes) -> ConsumerGroup:
         """Return the consumers and grants of a consumer group. Only apply changes them."""
         return self._state.consumers.group(group_id)
@@ -214,3 +223,9 @@ class Queries:
         state = self._state
         row = state.progress.of_name(state.topics, consumer_group, (topic_id, queue))
         return None if row is None else StoredOffset(row.floor, row.metadata, row.committed_ms)
+
+
+def _as_group(topic: Topic | None) -> tuple[Topic, GroupSettings] | None:
+    if topic is None or topic.deleted or topic.consumer_group is None:
+        return None
+    return topic, topic.consumer_group

@@ -35,6 +35,15 @@ class TopicChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerGroupChanged:
+    """The two topics of a consumer group as they are now."""
+
+    retry: Topic
+    """Its settings are those of the group."""
+    dead_letters: Topic
+
+
+@dataclass(frozen=True, slots=True)
 class TopicsForgotten:
     """These deleted topics have no row now. `more`: others are due; propose the command again."""
 
@@ -180,6 +189,7 @@ Result = (
     Appended
     | Refused
     | TopicChanged
+    | ConsumerGroupChanged
     | TopicsForgotten
     | Registered
     | Taken

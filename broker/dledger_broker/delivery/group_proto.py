@@ -11,6 +11,7 @@ from dledger.state.consumers.table import ConsumerGroup
 from dledger.state.queries import Queries
 from dledger.state.values import Topic
 from dledger_broker.group.group_view import GroupView
+from dledger_broker.rpc.topic_proto import settings_to_proto
 from dledger_proto.v1 import delivery_pb2 as pb
 
 if TYPE_CHECKING:
@@ -51,20 +52,7 @@ def group_message(retry: Topic, settings: GroupSettings) -> pb.ConsumerGroup:
     return pb.ConsumerGroup(
         id=retry.topic_id,
         name=retry.name.removeprefix(RETRY_TOPIC_PREFIX),
-        settings=pb.ConsumerGroupSettings(
-            order=pb.ConsumeOrder.ValueType(int(settings.order)),
-            retry_delays_ms=settings.retry_delays_ms,
-            retries_max=settings.retries_max,
-            dead_letters=settings.dead_letters,
-            start=pb.StartFrom.ValueType(int(settings.start)),
-            start_time_ms=settings.start_time_ms,
-            session_ms=settings.session_ms,
-            lease_ms=settings.lease_ms,
-            strategy=settings.strategy,
-            pause_failures=settings.pause_failures,
-            pause_share=settings.pause_share,
-            paused=settings.paused,
-        ),
+        settings=settings_to_proto(settings),
         coordinator=settings.coordinator,
         dead_letter_topic_id=settings.dead_letter_topic_id,
         control_index=retry.control_index,

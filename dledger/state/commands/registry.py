@@ -20,7 +20,7 @@ from typing import Any, Final
 from dledger.state import format_level
 from dledger.state.commands.codec import Body, Misfit, Record, shown_fields
 from dledger.state.commands.command import Command
-from dledger.state.consumers import granting, membership
+from dledger.state.consumers import granting, groups, membership
 from dledger.state.format_level import FORMAT_LEVEL_MAX
 from dledger.state.producers import expiry, registration
 from dledger.state.progress import claims, commits, wave
@@ -30,8 +30,8 @@ from dledger_proto.errors import Code, DledgerError
 
 COMMAND_VERSION: Final = 1
 MODULES: Final = (
-    format_level, topics, trim, holds, registration, expiry, commits, claims, wave, membership,
-    granting,
+    format_level, topics, trim, holds, registration, expiry, commits, claims, wave, groups,
+    membership, granting,
 )  # fmt: skip
 """Every command is declared in one of these."""
 

@@ -35,6 +35,11 @@ from typing import ClassVar
 
 from dledger.state.commands.codec import Int64, UInt8, UInt32, UInt64
 from dledger.state.commands.command import Command
+from dledger.state.consumers.settings import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    GROUP_TOPIC_PREFIXES,
+    RETRY_TOPIC_PREFIX,
+)
 from dledger.state.results import Refused, TopicChanged, TopicsForgotten
 from dledger.state.state import State
 from dledger.state.topics.layout import (
@@ -48,7 +53,7 @@ from dledger.state.topics.layout import (
 from dledger.state.topics.table import IMPORTED_ROWS_MAX, TopicTable
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 
 
@@ -77,6 +82,7 @@ class CreateTopic(Command[TopicChanged]):
             self.read_queues, self.permission, entry.ref.index,
         )  # fmt: skip
         check_topic(topic)
+        check_not_reserved(topic.name)
         known = topics.by_name(topic.name) or topics.find(topic.topic_id)
         if known is not None:
             differences = _differences(known, topic)
@@ -113,6 +119,7 @@ class UpdateTopic(Command[TopicChanged]):
     def apply(self, state: State, entry: Entry) -> TopicChanged | Refused:
         """Change the fields that are given."""
         topic = state.topics.live(self.topic_id)
+        _check_plain(state.topics, topic)
         layout, write_queues, read_queues = topic.layout, topic.write_queues, topic.read_queues
         if self.layout:
             check_layout(self.layout)
@@ -147,6 +154,7 @@ class DeleteTopic(Command[TopicChanged]):
     def apply(self, state: State, entry: Entry) -> TopicChanged | Refused:
         """Mark as deleted; the name is free again."""
         known = state.topics.live(self.topic_id)
+        _check_plain(state.topics, known)
         topic = replace(known, deleted=True, control_index=entry.ref.index)
         state.topics.store(topic)
         state.free_deleted_topics()
@@ -257,6 +265,30 @@ def _not_imported(topic: Topic, known: Topic | None, topics: TopicTable) -> Refu
             f"topic {topic.topic_id.hex()} is called {known.name}, not {topic.name}",
         )
     return None
+
+
+def check_not_reserved(name: str) -> None:
+    """Raise INVALID_ARGUMENT for a name that only a topic of a consumer group may have."""
+    for prefix in GROUP_TOPIC_PREFIXES:
+        if name.startswith(prefix):
+            raise invalid(f"topic name {name}: only a consumer group has topics named {prefix}")
+
+
+def _check_plain(topics: TopicTable, topic: Topic) -> None:
+    """Raise INVALID_ARGUMENT for a topic that is part of a consumer group."""
+    group = topic.consumer_group
+    name = topic.name.removeprefix(RETRY_TOPIC_PREFIX)
+    if group is None and topic.name.startswith(DEAD_LETTER_TOPIC_PREFIX):
+        name = topic.name.removeprefix(DEAD_LETTER_TOPIC_PREFIX)
+        retry = topics.by_name(RETRY_TOPIC_PREFIX + name)
+        group = None if retry is None else retry.consumer_group
+        if group is not None and group.dead_letter_topic_id != topic.topic_id:
+            group = None
+    if group is not None:
+        raise invalid(
+            f"topic name {topic.name}: the topic is part of the consumer group {name}; change or "
+            "delete the group"
+        )
 
 
 def _differences(known: Topic, wanted: Topic) -> str:

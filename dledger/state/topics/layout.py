@@ -35,6 +35,10 @@ def check_topic(topic: Topic) -> None:
         raise _invalid(f"write_queues {topic.write_queues}, 1 to {total}")
     if not 1 <= topic.read_queues <= total:
         raise _invalid(f"read_queues {topic.read_queues}, 1 to {total}")
+    if len(topic.settings) > 1:
+        raise _invalid(f"settings of {len(topic.settings)} consumer groups, at most 1")
+    for settings in topic.settings:
+        settings.check()
     if not 0 < topic.permission <= PERMISSION_READ | PERMISSION_WRITE or topic.permission & 1:
         raise _invalid(f"permission {topic.permission}: 4 (read), 2 (write) or 6")
 

@@ -128,6 +128,10 @@ class TopicTable:
         """Return the topic, also a deleted one; None when it is not known, or not any more."""
         return self._by_id.get(topic_id)
 
+    def known(self, topic_id: bytes) -> Topic:
+        """Return a topic that certainly has a row, deleted or not."""
+        return self._by_id[topic_id]
+
     def live(self, topic_id: bytes) -> Topic:
         """Return the topic; TOPIC_NOT_FOUND when there is none or it is deleted."""
         topic = self._by_id.get(topic_id)
@@ -175,15 +179,15 @@ class TopicTable:
         changed, self._changed = self._changed, []
         return changed
 
-    def check_room(self) -> None:
-        """Raise TOO_MANY_TOPICS unless there is room for another topic."""
+    def check_room(self, count: int = 1) -> None:
+        """Raise TOO_MANY_TOPICS unless there is room for so many other topics."""
         live, rows = len(self._by_name), len(self._by_id)
-        if live >= TOPICS_MAX:
+        if live > TOPICS_MAX - count:
             raise DledgerError(
                 Code.TOO_MANY_TOPICS,
                 f"{live} topics exist, at most {TOPICS_MAX}: delete some first",
             )
-        if rows >= TOPIC_ROWS_MAX:
+        if rows > TOPIC_ROWS_MAX - count:
             raise DledgerError(
                 Code.TOO_MANY_TOPICS,
                 f"{rows - live} deleted topics are remembered beside {live} others, at most "

@@ -42,6 +42,41 @@ TOPIC_TYPE_DELAY: TopicType.ValueType  # 2
 TOPIC_TYPE_TRANSACTION: TopicType.ValueType  # 3
 Global___TopicType: _TypeAlias = TopicType  # noqa: Y015
 
+class _ConsumeOrder:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConsumeOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConsumeOrder.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONSUME_ORDER_CONCURRENT: _ConsumeOrder.ValueType  # 0
+    CONSUME_ORDER_QUEUE: _ConsumeOrder.ValueType  # 1
+    CONSUME_ORDER_KEY: _ConsumeOrder.ValueType  # 2
+
+class ConsumeOrder(_ConsumeOrder, metaclass=_ConsumeOrderEnumTypeWrapper):
+    """Settings of a consumer group."""
+
+CONSUME_ORDER_CONCURRENT: ConsumeOrder.ValueType  # 0
+CONSUME_ORDER_QUEUE: ConsumeOrder.ValueType  # 1
+CONSUME_ORDER_KEY: ConsumeOrder.ValueType  # 2
+Global___ConsumeOrder: _TypeAlias = ConsumeOrder  # noqa: Y015
+
+class _StartFrom:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StartFromEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StartFrom.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    START_FROM_LAST: _StartFrom.ValueType  # 0
+    START_FROM_FIRST: _StartFrom.ValueType  # 1
+    START_FROM_TIME: _StartFrom.ValueType  # 2
+
+class StartFrom(_StartFrom, metaclass=_StartFromEnumTypeWrapper): ...
+
+START_FROM_LAST: StartFrom.ValueType  # 0
+START_FROM_FIRST: StartFrom.ValueType  # 1
+START_FROM_TIME: StartFrom.ValueType  # 2
+Global___StartFrom: _TypeAlias = StartFrom  # noqa: Y015
+
 @_typing.final
 class LayoutPart(_message.Message):
     """Part of a topic's layout: queues of a topic are numbered through the list of parts."""
@@ -80,6 +115,9 @@ class Topic(_message.Message):
     CONTROL_INDEX_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
     WRITE_QUEUES_FIELD_NUMBER: _builtins.int
+    CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_TOPIC_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.bytes
     """16 bytes"""
     name: _builtins.str
@@ -94,9 +132,16 @@ class Topic(_message.Message):
     deleted: _builtins.bool
     write_queues: _builtins.int
     """so many of the first take messages"""
+    coordinator: _builtins.str
+    """the broker group that keeps the consumers"""
+    dead_letter_topic_id: _builtins.bytes
     @_builtins.property
     def layout(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayoutPart]:
         """all queues that ever were: a number stays with its group"""
+
+    @_builtins.property
+    def consumer_group(self) -> Global___ConsumerGroupSettings:
+        """Of a retry topic: of the consumer group that it is. Absent: it is none."""
 
     def __init__(
         self,
@@ -111,14 +156,74 @@ class Topic(_message.Message):
         control_index: _builtins.int = ...,
         deleted: _builtins.bool = ...,
         write_queues: _builtins.int = ...,
+        consumer_group: Global___ConsumerGroupSettings | None = ...,
+        coordinator: _builtins.str = ...,
+        dead_letter_topic_id: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_index", b"control_index", "deleted", b"deleted", "id", b"id", "layout", b"layout", "layout_version", b"layout_version", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "type", b"type", "write_queues", b"write_queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group", "control_index", b"control_index", "coordinator", b"coordinator", "dead_letter_topic_id", b"dead_letter_topic_id", "deleted", b"deleted", "id", b"id", "layout", b"layout", "layout_version", b"layout_version", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "type", b"type", "write_queues", b"write_queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Topic: _TypeAlias = Topic  # noqa: Y015
+
+@_typing.final
+class ConsumerGroupSettings(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDER_FIELD_NUMBER: _builtins.int
+    RETRY_DELAYS_MS_FIELD_NUMBER: _builtins.int
+    RETRIES_MAX_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    START_TIME_MS_FIELD_NUMBER: _builtins.int
+    SESSION_MS_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    PAUSE_FAILURES_FIELD_NUMBER: _builtins.int
+    PAUSE_SHARE_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    order: Global___ConsumeOrder.ValueType
+    retries_max: _builtins.int
+    dead_letters: _builtins.bool
+    start: Global___StartFrom.ValueType
+    start_time_ms: _builtins.int
+    session_ms: _builtins.int
+    lease_ms: _builtins.int
+    strategy: _builtins.str
+    pause_failures: _builtins.int
+    """0: never"""
+    pause_share: _builtins.int
+    """percent of what was handed out"""
+    paused: _builtins.bool
+    @_builtins.property
+    def retry_delays_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """empty: the default levels"""
+
+    def __init__(
+        self,
+        *,
+        order: Global___ConsumeOrder.ValueType = ...,
+        retry_delays_ms: _abc.Iterable[_builtins.int] | None = ...,
+        retries_max: _builtins.int = ...,
+        dead_letters: _builtins.bool = ...,
+        start: Global___StartFrom.ValueType = ...,
+        start_time_ms: _builtins.int = ...,
+        session_ms: _builtins.int = ...,
+        lease_ms: _builtins.int = ...,
+        strategy: _builtins.str = ...,
+        pause_failures: _builtins.int = ...,
+        pause_share: _builtins.int = ...,
+        paused: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letters", b"dead_letters", "lease_ms", b"lease_ms", "order", b"order", "pause_failures", b"pause_failures", "pause_share", b"pause_share", "paused", b"paused", "retries_max", b"retries_max", "retry_delays_ms", b"retry_delays_ms", "session_ms", b"session_ms", "start", b"start", "start_time_ms", b"start_time_ms", "strategy", b"strategy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerGroupSettings: _TypeAlias = ConsumerGroupSettings  # noqa: Y015
 
 @_typing.final
 class RegisterProducerRequest(_message.Message):

@@ -5,10 +5,74 @@ Consumer groups, progress, retries, timers: docs/delivery.md says what each call
 
 from collections import abc as _abc
 from dledger_proto.v1 import broker_pb2 as _broker_pb2
+from dledger_proto.v1.broker_pb2 import CONSUME_ORDER_CONCURRENT as CONSUME_ORDER_CONCURRENT
+from dledger_proto.v1.broker_pb2 import CONSUME_ORDER_KEY as CONSUME_ORDER_KEY
+from dledger_proto.v1.broker_pb2 import CONSUME_ORDER_QUEUE as CONSUME_ORDER_QUEUE
+from dledger_proto.v1.broker_pb2 import CommitOffsetsReply as CommitOffsetsReply
+from dledger_proto.v1.broker_pb2 import CommitOffsetsRequest as CommitOffsetsRequest
+from dledger_proto.v1.broker_pb2 import ConsumeOrder as ConsumeOrder
+from dledger_proto.v1.broker_pb2 import ConsumerGroupSettings as ConsumerGroupSettings
+from dledger_proto.v1.broker_pb2 import CreateTopicReply as CreateTopicReply
+from dledger_proto.v1.broker_pb2 import CreateTopicRequest as CreateTopicRequest
+from dledger_proto.v1.broker_pb2 import DeleteTopicRequest as DeleteTopicRequest
+from dledger_proto.v1.broker_pb2 import DescribeTopicRequest as DescribeTopicRequest
+from dledger_proto.v1.broker_pb2 import FetchRequest as FetchRequest
+from dledger_proto.v1.broker_pb2 import FoundRecord as FoundRecord
+from dledger_proto.v1.broker_pb2 import GroupOffset as GroupOffset
+from dledger_proto.v1.broker_pb2 import HoldAllReply as HoldAllReply
+from dledger_proto.v1.broker_pb2 import HoldAllRequest as HoldAllRequest
+from dledger_proto.v1.broker_pb2 import HoldReply as HoldReply
+from dledger_proto.v1.broker_pb2 import HoldRequest as HoldRequest
+from dledger_proto.v1.broker_pb2 import LayoutPart as LayoutPart
+from dledger_proto.v1.broker_pb2 import LiftQuarantineReply as LiftQuarantineReply
+from dledger_proto.v1.broker_pb2 import LiftQuarantineRequest as LiftQuarantineRequest
+from dledger_proto.v1.broker_pb2 import ListHoldsReply as ListHoldsReply
+from dledger_proto.v1.broker_pb2 import ListHoldsRequest as ListHoldsRequest
+from dledger_proto.v1.broker_pb2 import ListTopicsReply as ListTopicsReply
+from dledger_proto.v1.broker_pb2 import ListTopicsRequest as ListTopicsRequest
+from dledger_proto.v1.broker_pb2 import LogEntriesReply as LogEntriesReply
+from dledger_proto.v1.broker_pb2 import LogEntriesRequest as LogEntriesRequest
+from dledger_proto.v1.broker_pb2 import LookupKeyRequest as LookupKeyRequest
+from dledger_proto.v1.broker_pb2 import LookupMessageRequest as LookupMessageRequest
+from dledger_proto.v1.broker_pb2 import LookupOffsetRequest as LookupOffsetRequest
+from dledger_proto.v1.broker_pb2 import LookupReply as LookupReply
+from dledger_proto.v1.broker_pb2 import MemberProgress as MemberProgress
+from dledger_proto.v1.broker_pb2 import OffsetByTimeReply as OffsetByTimeReply
+from dledger_proto.v1.broker_pb2 import OffsetByTimeRequest as OffsetByTimeRequest
+from dledger_proto.v1.broker_pb2 import OffsetRange as OffsetRange
+from dledger_proto.v1.broker_pb2 import PlanReadsReply as PlanReadsReply
+from dledger_proto.v1.broker_pb2 import PlanReadsRequest as PlanReadsRequest
+from dledger_proto.v1.broker_pb2 import PullTopicsReply as PullTopicsReply
+from dledger_proto.v1.broker_pb2 import PullTopicsRequest as PullTopicsRequest
+from dledger_proto.v1.broker_pb2 import QueueOffsetsReply as QueueOffsetsReply
+from dledger_proto.v1.broker_pb2 import QueueOffsetsRequest as QueueOffsetsRequest
+from dledger_proto.v1.broker_pb2 import QueueRef as QueueRef
+from dledger_proto.v1.broker_pb2 import QueueSequence as QueueSequence
+from dledger_proto.v1.broker_pb2 import ReadOffsetsReply as ReadOffsetsReply
+from dledger_proto.v1.broker_pb2 import ReadOffsetsRequest as ReadOffsetsRequest
+from dledger_proto.v1.broker_pb2 import RegisterProducerReply as RegisterProducerReply
+from dledger_proto.v1.broker_pb2 import RegisterProducerRequest as RegisterProducerRequest
+from dledger_proto.v1.broker_pb2 import START_FROM_FIRST as START_FROM_FIRST
+from dledger_proto.v1.broker_pb2 import START_FROM_LAST as START_FROM_LAST
+from dledger_proto.v1.broker_pb2 import START_FROM_TIME as START_FROM_TIME
+from dledger_proto.v1.broker_pb2 import StartFrom as StartFrom
+from dledger_proto.v1.broker_pb2 import StatusReply as StatusReply
+from dledger_proto.v1.broker_pb2 import StatusRequest as StatusRequest
+from dledger_proto.v1.broker_pb2 import TOPIC_TYPE_DELAY as TOPIC_TYPE_DELAY
+from dledger_proto.v1.broker_pb2 import TOPIC_TYPE_FIFO as TOPIC_TYPE_FIFO
+from dledger_proto.v1.broker_pb2 import TOPIC_TYPE_NORMAL as TOPIC_TYPE_NORMAL
+from dledger_proto.v1.broker_pb2 import TOPIC_TYPE_TRANSACTION as TOPIC_TYPE_TRANSACTION
+from dledger_proto.v1.broker_pb2 import Topic as Topic
+from dledger_proto.v1.broker_pb2 import TopicReply as TopicReply
+from dledger_proto.v1.broker_pb2 import TopicType as TopicType
+from dledger_proto.v1.broker_pb2 import TransferLeadershipReply as TransferLeadershipReply
+from dledger_proto.v1.broker_pb2 import TransferLeadershipRequest as TransferLeadershipRequest
+from dledger_proto.v1.broker_pb2 import TrimReply as TrimReply
+from dledger_proto.v1.broker_pb2 import TrimRequest as TrimRequest
+from dledger_proto.v1.broker_pb2 import UpdateTopicRequest as UpdateTopicRequest
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,98 +83,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _ConsumeOrder:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _ConsumeOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConsumeOrder.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    CONSUME_ORDER_CONCURRENT: _ConsumeOrder.ValueType  # 0
-    CONSUME_ORDER_QUEUE: _ConsumeOrder.ValueType  # 1
-    CONSUME_ORDER_KEY: _ConsumeOrder.ValueType  # 2
-
-class ConsumeOrder(_ConsumeOrder, metaclass=_ConsumeOrderEnumTypeWrapper):
-    """Settings of a consumer group."""
-
-CONSUME_ORDER_CONCURRENT: ConsumeOrder.ValueType  # 0
-CONSUME_ORDER_QUEUE: ConsumeOrder.ValueType  # 1
-CONSUME_ORDER_KEY: ConsumeOrder.ValueType  # 2
-Global___ConsumeOrder: _TypeAlias = ConsumeOrder  # noqa: Y015
-
-class _StartFrom:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _StartFromEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StartFrom.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    START_FROM_LAST: _StartFrom.ValueType  # 0
-    START_FROM_FIRST: _StartFrom.ValueType  # 1
-    START_FROM_TIME: _StartFrom.ValueType  # 2
-
-class StartFrom(_StartFrom, metaclass=_StartFromEnumTypeWrapper): ...
-
-START_FROM_LAST: StartFrom.ValueType  # 0
-START_FROM_FIRST: StartFrom.ValueType  # 1
-START_FROM_TIME: StartFrom.ValueType  # 2
-Global___StartFrom: _TypeAlias = StartFrom  # noqa: Y015
-
-@_typing.final
-class ConsumerGroupSettings(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ORDER_FIELD_NUMBER: _builtins.int
-    RETRY_DELAYS_MS_FIELD_NUMBER: _builtins.int
-    RETRIES_MAX_FIELD_NUMBER: _builtins.int
-    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
-    START_FIELD_NUMBER: _builtins.int
-    START_TIME_MS_FIELD_NUMBER: _builtins.int
-    SESSION_MS_FIELD_NUMBER: _builtins.int
-    LEASE_MS_FIELD_NUMBER: _builtins.int
-    STRATEGY_FIELD_NUMBER: _builtins.int
-    PAUSE_FAILURES_FIELD_NUMBER: _builtins.int
-    PAUSE_SHARE_FIELD_NUMBER: _builtins.int
-    PAUSED_FIELD_NUMBER: _builtins.int
-    order: Global___ConsumeOrder.ValueType
-    retries_max: _builtins.int
-    dead_letters: _builtins.bool
-    start: Global___StartFrom.ValueType
-    start_time_ms: _builtins.int
-    session_ms: _builtins.int
-    lease_ms: _builtins.int
-    strategy: _builtins.str
-    pause_failures: _builtins.int
-    """0: never"""
-    pause_share: _builtins.int
-    """percent of what was handed out"""
-    paused: _builtins.bool
-    @_builtins.property
-    def retry_delays_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """empty: the default levels"""
-
-    def __init__(
-        self,
-        *,
-        order: Global___ConsumeOrder.ValueType = ...,
-        retry_delays_ms: _abc.Iterable[_builtins.int] | None = ...,
-        retries_max: _builtins.int = ...,
-        dead_letters: _builtins.bool = ...,
-        start: Global___StartFrom.ValueType = ...,
-        start_time_ms: _builtins.int = ...,
-        session_ms: _builtins.int = ...,
-        lease_ms: _builtins.int = ...,
-        strategy: _builtins.str = ...,
-        pause_failures: _builtins.int = ...,
-        pause_share: _builtins.int = ...,
-        paused: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letters", b"dead_letters", "lease_ms", b"lease_ms", "order", b"order", "pause_failures", b"pause_failures", "pause_share", b"pause_share", "paused", b"paused", "retries_max", b"retries_max", "retry_delays_ms", b"retry_delays_ms", "session_ms", b"session_ms", "start", b"start", "start_time_ms", b"start_time_ms", "strategy", b"strategy"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ConsumerGroupSettings: _TypeAlias = ConsumerGroupSettings  # noqa: Y015
 
 @_typing.final
 class ConsumerGroup(_message.Message):
@@ -130,13 +102,13 @@ class ConsumerGroup(_message.Message):
     dead_letter_topic_id: _builtins.bytes
     control_index: _builtins.int
     @_builtins.property
-    def settings(self) -> Global___ConsumerGroupSettings: ...
+    def settings(self) -> _broker_pb2.ConsumerGroupSettings: ...
     def __init__(
         self,
         *,
         id: _builtins.bytes = ...,
         name: _builtins.str = ...,
-        settings: Global___ConsumerGroupSettings | None = ...,
+        settings: _broker_pb2.ConsumerGroupSettings | None = ...,
         coordinator: _builtins.str = ...,
         dead_letter_topic_id: _builtins.bytes = ...,
         control_index: _builtins.int = ...,
@@ -158,6 +130,7 @@ class CreateConsumerGroupRequest(_message.Message):
     AUTOMATIC_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     KNOWN_INDEX_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     automatic: _builtins.bool
     """a first consumer; refused when switched off"""
@@ -166,21 +139,26 @@ class CreateConsumerGroupRequest(_message.Message):
     known_index: _builtins.int
     """as CreateTopicRequest.known_index"""
     @_builtins.property
-    def settings(self) -> Global___ConsumerGroupSettings:
-        """absent: the defaults"""
+    def settings(self) -> _broker_pb2.ConsumerGroupSettings:
+        """only what `fields` names is taken, the rest are defaults"""
+
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """names of settings"""
 
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
-        settings: Global___ConsumerGroupSettings | None = ...,
+        settings: _broker_pb2.ConsumerGroupSettings | None = ...,
         automatic: _builtins.bool = ...,
         id: _builtins.bytes = ...,
         known_index: _builtins.int = ...,
+        fields: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "id", b"id", "known_index", b"known_index", "name", b"name", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "fields", b"fields", "id", b"id", "known_index", b"known_index", "name", b"name", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -195,7 +173,7 @@ class UpdateConsumerGroupRequest(_message.Message):
     FIELDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     @_builtins.property
-    def settings(self) -> Global___ConsumerGroupSettings:
+    def settings(self) -> _broker_pb2.ConsumerGroupSettings:
         """only what `fields` names is taken"""
 
     @_builtins.property
@@ -204,7 +182,7 @@ class UpdateConsumerGroupRequest(_message.Message):
         self,
         *,
         name: _builtins.str = ...,
-        settings: Global___ConsumerGroupSettings | None = ...,
+        settings: _broker_pb2.ConsumerGroupSettings | None = ...,
         fields: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
@@ -544,7 +522,7 @@ class Join(_message.Message):
     instance: _builtins.str
     """a static consumer's name; empty: none"""
     client: _builtins.str
-    order: Global___ConsumeOrder.ValueType
+    order: _broker_pb2.ConsumeOrder.ValueType
     """what its listener is able to do"""
     strategy: _builtins.str
     """empty: the group's; equal in all consumers of a group"""
@@ -564,7 +542,7 @@ class Join(_message.Message):
         instance: _builtins.str = ...,
         client: _builtins.str = ...,
         subscriptions: _abc.Iterable[Global___Subscription] | None = ...,
-        order: Global___ConsumeOrder.ValueType = ...,
+        order: _broker_pb2.ConsumeOrder.ValueType = ...,
         strategy: _builtins.str = ...,
         wanted: _abc.Iterable[_broker_pb2.QueueRef] | None = ...,
         room: _builtins.str = ...,

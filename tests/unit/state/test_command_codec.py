@@ -1,5 +1,7 @@
 """Commands: golden bytes, round trips, one line each, and what is not known."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +15,14 @@ from dledger.state.commands.registry import (
     encode,
 )
 from dledger.state.consumers.granting import Assign, GiveBack, Held, TopicTargets
+from dledger.state.consumers.groups import (
+    CreateConsumerGroup,
+    DeleteConsumerGroup,
+    UpdateConsumerGroup,
+    WidenConsumerGroup,
+)
 from dledger.state.consumers.membership import EndSessions, Join, Session
-from dledger.state.consumers.settings import ConsumeOrder
+from dledger.state.consumers.settings import ConsumeOrder, GroupSettings, StartFrom
 from dledger.state.consumers.table import QueueKey, Subscribed
 from dledger.state.format_level import SetFormatLevel
 from dledger.state.offsets import CommitOffset, DoneRange
@@ -41,6 +49,19 @@ B = b"b" * 16
 HEX_B = "62" * 16
 LAYOUT = (LayoutPart("g1", 4), LayoutPart("g2", 2))
 HEX_LAYOUT = "0200" + "0200" + "6731" + "04000000" + "0200" + "6732" + "02000000"
+SETTINGS = GroupSettings(
+    "g1", B, ConsumeOrder.KEY, (5, 7), 3, False, StartFrom.TIME, -2, 1, 2, "circle", 4, 6, True
+)
+HEX_SETTINGS = (
+    "0200" + "6731" + HEX_B + "02" + "0200" + "05000000" + "07000000" + "03000000" + "00" + "02"
+    + "feffffffffffffff" + "01000000" + "02000000" + "0600" + "636972636c65" + "04000000"
+    + "06000000" + "01"
+)  # fmt: skip
+SHOWN_SETTINGS = (
+    f"(coordinator=g1 dead_letter_topic_id={HEX_B} order=KEY retry_delays_ms=5,7 retries_max=3 "
+    "dead_letters=False start=TIME start_time_ms=-2 session_ms=1 lease_ms=2 strategy=circle "
+    "pause_failures=4 pause_share=6 paused=True)"
+)
 TOPIC = Topic(A, "t", TopicType.FIFO, 3, LAYOUT, 5, 6, 4, 77, True)
 
 GOLDEN: list[tuple[Command[object], str, str]] = [
@@ -69,6 +90,36 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True "
         "settings=-) "
         f"control_id={HEX_B}",
+    ),
+    (
+        ImportTopic(replace(TOPIC, settings=(SETTINGS,)), B),
+        "3101" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
+        + "06000000" + "04" + "4d00000000000000" + "01" + "0100" + HEX_SETTINGS + HEX_B,
+        f"ImportTopic topic=(topic_id={HEX_A} name=t type=FIFO layout_version=3 layout=g1:4,g2:2 "
+        "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True "
+        f"settings={SHOWN_SETTINGS}) "
+        f"control_id={HEX_B}",
+    ),
+    (
+        CreateConsumerGroup(A, "g", LAYOUT, SETTINGS, 258),
+        "1e01" + HEX_A + "0100" + "67" + HEX_LAYOUT + HEX_SETTINGS + "0201000000000000",
+        f"CreateConsumerGroup group_id={HEX_A} name=g layout=g1:4,g2:2 settings={SHOWN_SETTINGS} "
+        "known_index=258",
+    ),
+    (
+        UpdateConsumerGroup(A, ("order", "paused"), SETTINGS),
+        "1f01" + HEX_A + "0200" + "0500" + "6f72646572" + "0600" + "706175736564" + HEX_SETTINGS,
+        f"UpdateConsumerGroup group_id={HEX_A} fields=order,paused settings={SHOWN_SETTINGS}",
+    ),
+    (
+        DeleteConsumerGroup(A),
+        "2001" + HEX_A,
+        f"DeleteConsumerGroup group_id={HEX_A}",
+    ),
+    (
+        WidenConsumerGroup(A, LAYOUT),
+        "2101" + HEX_A + HEX_LAYOUT,
+        f"WidenConsumerGroup group_id={HEX_A} layout=g1:4,g2:2",
     ),
     (
         UpdateTopic(A, (), 9, 2),

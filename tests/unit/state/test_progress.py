@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dledger.state.consumers.groups import DeleteConsumerGroup
 from dledger.state.consumers.settings import ConsumeOrder, GroupSettings, StartFrom
 from dledger.state.offsets import CommitOffset, DoneRange
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues
@@ -241,7 +242,7 @@ def test_deletion_frees_the_rows(deleted: str) -> None:
     for queue in range(2):
         claim(driven, 5, queue=queue)
     commit(driven, 6, 5)
-    driven.one(DeleteTopic(BILLING if deleted == "group" else TOPIC))
+    driven.one(DeleteConsumerGroup(BILLING) if deleted == "group" else DeleteTopic(TOPIC))
     driven.idle(3)
     assert not [key for key in driven.rows() if key.startswith(PREFIX[Table.PROGRESS])]
     if deleted == "group":
