@@ -63,12 +63,17 @@ class Consumer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # What failed on its way through the user's code is not done.
+        self._runner.run(self._engine.close(is_done=kind is None and not self._iterated))
 
     def close(self) -> None:
-        """End. A subscription commits what is done, unless that is switched off, and leaves."""
-        self._runner.run(self._engine.close())
+        """End. A subscription takes what was polled for done, commits by itself, and leaves.
+
+        It commits nothing when `ConsumerConfig.commit_interval_ms` is 0. The last poll is not taken
+        for done when an exception leaves the `with` block.
+        """
+        self._runner.run(self._engine.close(is_done=not self._iterated))
 
     # What is read.
 

@@ -62,12 +62,17 @@ class AsyncConsumer:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # What failed on its way through the user's code is not done.
+        await self._runner.run(self._engine.close(is_done=kind is None and not self._iterated))
 
     async def close(self) -> None:
-        """End. A subscription commits what is done, unless that is switched off, and leaves."""
-        await self._runner.run(self._engine.close())
+        """End. A subscription takes what was polled for done, commits by itself, and leaves.
+
+        It commits nothing when `ConsumerConfig.commit_interval_ms` is 0. The last poll is not taken
+        for done when an exception leaves the `async with` block.
+        """
+        await self._runner.run(self._engine.close(is_done=not self._iterated))
 
     # What is read.
 

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "topic": "cluster.topics",
     "send": "messages.send",
     "tail": "messages.tail",
+    "consume": "messages.consume",
     "status": "cluster.status",
     "routes": "cluster.routes",
     "health": "cluster.health",

@@ -76,14 +76,14 @@ class ConsumerEngine:
         self.check_open()
         self.driver.start()
 
-    async def close(self) -> None:
+    async def close(self, *, is_done: bool = True) -> None:
         """End all streams; what is buffered is dropped. A subscription commits and leaves first."""
         if self.is_closed:
             return
         self.is_closed = True
         self._news.set()
         if self.polling is not None:
-            await self.polling.close()
+            await self.polling.close(is_done=is_done)
         await self.driver.end()
 
     def check_open(self) -> None:

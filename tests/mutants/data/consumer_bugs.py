@@ -23,7 +23,10 @@ CONSUMER_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "consumer-failure-of-a-lost-queue-is-told",
         "a failure of an older claim is told under the newer one",
-        [Edit(f"{CORE}.fail", "if failure.held.is_held:", "if True:")],
+        [
+            Edit(f"{CORE}.fail", "if failure.held.is_held:", "if True:"),
+            Edit(f"{GROUP}.failures:Failures.pump", "if failure.held.is_held]", "if True]"),
+        ],
         [f"{CONSUMER}.test_a_late_callback_of_a_lost_queue_changes_nothing"],
     ),
     Mutant(

@@ -136,6 +136,21 @@ def test_a_revoked_queue_is_committed_before_it_is_given_back() -> None:
     run(body())
 
 
+def test_what_fails_in_the_users_hands_is_not_committed() -> None:
+    async def body() -> None:
+        async with fake() as (cluster, group):
+            await fill(cluster, 0, 0, 4)
+            with pytest.raises(ZeroDivisionError):
+                async with AsyncConsumer(cluster.bootstrap, consumer_config()) as consumer:
+                    await consumer.subscribe("t")
+                    await read(consumer, 4)
+                    raise ZeroDivisionError
+            assert group.floor("t", 0) == 0
+            assert not group.consumers
+
+    run(body())
+
+
 def test_commits_by_hand_and_what_they_refuse() -> None:
     async def body() -> None:
         async with fake() as (cluster, group):

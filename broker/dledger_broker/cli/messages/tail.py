@@ -150,12 +150,16 @@ class Reader:
                 known = f"queues 0 to {len(bounds) - 1}"
                 bad_input(f"topic {self._topic} has {known}, not {self._queue}")
             queues = sorted(bounds) if self._queue is None else [self._queue]
-            await consumer.assign(
-                {
-                    (self._topic, queue): _place(start, bounds[queue], self._follow)
-                    for queue in queues
-                }
-            )
+            places = {
+                (self._topic, queue): _place(start, bounds[queue], self._follow) for queue in queues
+            }
+            if self._follow and self._queue is None:
+                # By its name alone, so that queues that are added later are followed, too.
+                await consumer.assign(self._topic, StartAt.LAST)
+                for (topic, queue), offset in places.items():
+                    await consumer.seek(topic, queue, offset)
+            else:
+                await consumer.assign(places)
             if time_ms is not None:
                 for queue in queues:
                     await consumer.seek_to_time(self._topic, time_ms, queue)

@@ -187,9 +187,10 @@ class Polling:
         """Return behind what was handed out of each queue that can be committed."""
         return {held.place: self._position(held) for held in [*self._read_to, *self._held.values()]}
 
-    async def close(self) -> None:
-        """Commit what is done, give all queues back, leave the group."""
-        self.done_with_poll()
+    async def close(self, *, is_done: bool) -> None:
+        """Commit what is done, give all queues back, leave; `is_done`: so is the last poll."""
+        if is_done:
+            self.done_with_poll()
         core = self.membership.core
         if self.membership.driver.is_started:
             core.close(self.membership.driver.now())
