@@ -25,9 +25,17 @@ from dledger.state.progress.row import decode_progress
 from dledger.state.progress.wave import decode_window
 from dledger.state.queues.garbage import GARBAGE_SIZE
 from dledger.state.queues.holds import HOLD_VALUE
-from dledger.state.queues.table import NO_POSITION, QUEUE_VALUE, ROW
+from dledger.state.queues.references import (
+    ORIGIN_AT_VALUE,
+    ORIGIN_HEAD,
+    PIN_NUMBER_KEY,
+    decode_origin,
+)
+from dledger.state.queues.table import KIND_REFERENCE, NO_POSITION, QUEUE_VALUE, ROW
 from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, after
+from dledger.state.timers.table import WAITING_KEY, decode_timer
 from dledger.state.topics.table import CONTROL_KEY, FLOOR_KEY, decode_topic
+from dledger.state.values import Origin
 from dledger.store.lmdb_check import is_new
 from dledger.store.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
 from dledger.store.sealed import FORMAT_KEY, SEAL_SIZE, check_format, damaged, is_sound
@@ -153,7 +161,8 @@ def _queue_rows(key: bytes, value: bytes) -> tuple[str, Fields]:
     topic_id, queue, base = _ids(key, _ID_SIZE, _QUEUE_SIZE, KEY_U64.size)
     spans = [
         f"offset {base_offset} records {first}+{count} at {position} size {size} time {time_ms}"
-        for _, first, count, size, base_offset, position, time_ms in ROW.iter_unpack(value)
+        + (" reference" if kind == KIND_REFERENCE else "")
+        for kind, first, count, size, base_offset, position, time_ms in ROW.iter_unpack(value)
     ]
     more = len(spans) - ROWS_SHOWN_PER_BLOCK
     shown = spans[:ROWS_SHOWN_PER_BLOCK] + ([f"and {more} more"] if more > 0 else [])
@@ -198,7 +207,12 @@ def _producer_window(key: bytes, value: bytes) -> tuple[str, Fields]:
     return name, fields
 
 
-_NUMBERS: Final = {COUNTED_KEY[1:]: "counted_ms", FLOOR_KEY[1:]: "control_index"}
+_NUMBERS: Final = {
+    COUNTED_KEY[1:]: "counted_ms",
+    FLOOR_KEY[1:]: "control_index",
+    PIN_NUMBER_KEY[1:]: "next_number",
+    WAITING_KEY[1:]: "waiting",
+}
 
 
 def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
@@ -331,6 +345,52 @@ def _garbage(key: bytes, value: bytes) -> tuple[str, Fields]:
     return str(KEY_U64.unpack(key)[0]), {"start": start.hex(), "stop": stop.hex()}
 
 
+def _timer(key: bytes, value: bytes) -> tuple[str, Fields]:
+    timer = decode_timer(b"." + key, value)
+    return f"{timer.due_ms} {timer.number:x}", {
+        "queue": f"{timer.topic_id.hex()}/{timer.queue}",
+        "batch": timer.reference._asdict(),
+        "stored_ms": timer.stored_ms,
+        "message_id": f"{timer.producer_id.hex()}{timer.base_number:016x}",
+        "has_keys": timer.has_keys,
+        "origin": _origin_fields(timer.origin),
+    }
+
+
+def _origin_fields(origin: Origin | None) -> Fields | None:
+    return None if origin is None else {**origin._asdict(), "topic_id": origin.topic_id.hex()}
+
+
+def _timer_by_id(key: bytes, value: bytes) -> tuple[str, Fields]:
+    due_ms, number = (KEY_U64.unpack(part)[0] for part in _ids(value, 8, 8))
+    return key.hex(), {"due_ms": due_ms, "number": f"{number:x}"}
+
+
+def _origin(key: bytes, value: bytes) -> tuple[str, Fields]:
+    topic_id, queue, base = _ids(key, _ID_SIZE, _QUEUE_SIZE, KEY_U64.size)
+    place, number, position, stored_ms, flags = ORIGIN_HEAD.unpack_from(value)
+    return f"{_queue_name(topic_id, queue)} offset {KEY_U64.unpack(base)[0]}", {
+        "place": place,
+        "number": f"{number:x}",
+        "position": position,
+        "stored_ms": stored_ms,
+        "has_keys": bool(flags),
+        "origin": _origin_fields(decode_origin(value[ORIGIN_HEAD.size :])),
+    }
+
+
+def _pin(key: bytes, _value: bytes) -> tuple[str, Fields]:
+    position, number = (KEY_U64.unpack(part)[0] for part in _ids(key, 8, 8))
+    return f"{position} {number:x}", {"position": position}
+
+
+def _reference_at(key: bytes, value: bytes) -> tuple[str, Fields]:
+    topic_id, queue, position, number = _ids(key, _ID_SIZE, _QUEUE_SIZE, 8, 8)
+    base_offset, stored_ms = ORIGIN_AT_VALUE.unpack(value)
+    name = f"{_queue_name(topic_id, queue)} position {KEY_U64.unpack(position)[0]} {number.hex()}"
+    return name, {"base_offset": base_offset, "stored_ms": stored_ms}
+
+
 _Decoder = Callable[[bytes, bytes], tuple[str, Fields]]
 _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.META_LOCAL: _meta,
@@ -354,5 +414,10 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.PRODUCER_WINDOW: _producer_window,
     Table.HOLD: _hold,
     Table.GARBAGE: _garbage,
+    Table.TIMER: _timer,
+    Table.TIMER_BY_ID: _timer_by_id,
+    Table.ORIGIN: _origin,
+    Table.PIN: _pin,
+    Table.REFERENCE_AT: _reference_at,
 }
 assert set(_DECODERS) == set(Table), "every table has a decoder"

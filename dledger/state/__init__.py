@@ -17,5 +17,6 @@ lookup/       Indexes of single records: by key and by message id (S52)
 producers/    Idempotent producers: epochs, sequences, and what the group remembers (D11, S116)
 progress/     Progress of consumer groups in queues: claims, commits, failures (D21, D22)
 queues/       Consume queues: appending, trimming, holds, garbage (S51, D6)
+timers/       Timers: at this time, put these records into that queue (D7, D23)
 topics/       Topics: what exists, its layout over groups, and who decides (D1, D14)
 """

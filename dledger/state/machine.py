@@ -121,8 +121,8 @@ class StateMachine:
             APPLIED_KEY,
             APPLIED_VALUE.pack(self._index, self._term, self._time_ms, self._end, self._digest),
         )
-        grown = changed if entry.kind == EntryKind.BATCHES else ()
         state = self._state
+        grown = changed if entry.kind == EntryKind.BATCHES else state.queues.take_referring()
         topics, consumer_groups = state.topics.take_changed(), state.consumers.take_changed()
         self.events.publish(Applied(entry, results, grown, topics, consumer_groups))
         return results
@@ -164,7 +164,7 @@ class StateMachine:
         # member trims by itself, and a wiped member is refilled from the first entry.
         if not self._state.queues.was_trimmed:
             return 0
-        head = self._state.queues.head
+        head = min(self._state.queues.head, self._state.references.head)
         return self._end if head == NO_POSITION else head
 
     def _run(self, command: Command[Result], entry: Entry) -> Result:

@@ -5,10 +5,12 @@ costs a few seeks; limits named here or in `queues/table.py` bound the ranges. A
 the newest state takes a read barrier first (D9, D10).
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from dledger.state.consumers.settings import RETRY_TOPIC_PREFIX, GroupSettings
 from dledger.state.consumers.table import ConsumerGroup
+from dledger.state.lookup.key_index import UNKNOWN_OFFSET
 from dledger.state.progress.group import group_named
 from dledger.state.progress.wave import Pause
 from dledger.state.queues.table import Queue
@@ -19,9 +21,11 @@ from dledger.state.values import (
     KeptFrom,
     KeyHit,
     KeyHits,
+    Origin,
     QueueProgress,
     QueueSpan,
     StoredOffset,
+    Timer,
     Topic,
 )
 from dledger_proto.errors import Code, DledgerError
@@ -141,7 +145,7 @@ class Queries:
         All queues that this group holds; batches that lie at position `up_to` or before it. Store
         times from `begin_ms` to `end_ms`, inclusive; 0: no end. Hashes collide, so the caller
         compares the keys in the batch; and of a batch that was trimmed in its middle the first
-        records are gone.
+        records are gone. A batch that waits for a timer is not found.
         """
         self._state.topics.live(topic_id)
         end_ms = end_ms or TIME_MS_MAX
@@ -152,12 +156,30 @@ class Queries:
             if len(hits) >= wanted or looked_at == KEY_PLACES_MAX:
                 return KeyHits(hits, place.position)
             queue = self._state.queues.find((topic_id, place.queue))
+            if place.base_offset == UNKNOWN_OFFSET:
+                spans = self._delayed(queue, place.position, begin_ms, end_ms)
+                hits += [KeyHit(place.queue, span) for span in spans]
+                continue
             if place.position < queue.first_position:
                 continue  # trimmed as a whole
             span = self._state.queues.row_at(queue, max(place.base_offset, queue.minimum))
             if begin_ms <= span.store_time_ms <= end_ms:
                 hits.append(KeyHit(place.queue, span))
         return KeyHits(hits, None)
+
+    def _delayed(
+        self, queue: Queue, position: int, begin_ms: int, end_ms: int
+    ) -> Iterator[QueueSpan]:
+        """Iterate over the parts of a delayed batch that a queue holds.
+
+        The window means the time at which the batch came; it was put into the queue later.
+        """
+        for base_offset, stored_ms in self._state.references.of_batch(queue, position):
+            offset = max(base_offset, queue.minimum)
+            if begin_ms <= stored_ms <= end_ms and offset < queue.maximum:
+                span = self._state.queues.row_at(queue, offset)
+                if span.base_offset == base_offset:
+                    yield span
 
     def lookup_message_id(self, producer_id: bytes, number: int) -> IdHit | None:
         """Return where the record of a message id lies, or None."""
@@ -171,7 +193,30 @@ class Queries:
         if place.offset < queue.minimum:
             return None
         span = self._state.queues.row_at(queue, place.offset)
-        return IdHit(place.topic_id, place.queue, place.offset, place.record, span)
+        record = span.first_record + place.offset - span.base_offset
+        return IdHit(place.topic_id, place.queue, place.offset, record, span)
+
+    # References and timers.
+
+    def origin(self, topic_id: bytes, queue: int, base_offset: int) -> Origin | None:
+        """Return the origin of a reference, or None. Raises as `State.queue`."""
+        return self._state.references.origin(self._state.queue(topic_id, queue), base_offset)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next timer is due, leader time; None: no timer waits."""
+        return self._state.timers.next_due_ms
+
+    @property
+    def timers_waiting(self) -> int:
+        """How many timers wait in this broker group."""
+        return self._state.timers.waiting
+
+    def timers(
+        self, from_ms: int, to_ms: int, after_key: bytes, limit: int
+    ) -> tuple[list[Timer], bytes]:
+        """Return up to `limit` timers, and where to go on: see `TimerTable.listed`."""
+        return self._state.timers.listed(from_ms, to_ms, after_key, limit)
 
     # Consumer groups.
 

@@ -4,17 +4,20 @@ A refusal is a result, never an exception: every member computes it alike (D6, D
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dledger.state.progress.row import Progress
 from dledger.state.values import Topic
 from dledger_proto.errors import Code
+
+DELAYED_OFFSET: Final = -1
 
 
 class Appended(NamedTuple):
     """A batch is in its queue, `record_count` records from `base_offset`."""
 
     base_offset: int
+    """DELAYED_OFFSET: a timer holds the batch, and no queue yet."""
     record_count: int
     duplicate: bool = False
     """True: the batch is a repeat; the offset is that of its first copy."""
@@ -140,6 +143,21 @@ class Trimmed:
 
 
 @dataclass(frozen=True, slots=True)
+class TimersFired:
+    """`count` timers fired. `more`: others are due; propose the command again."""
+
+    count: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimerRecalled:
+    """The message is taken back; it would have been delivered at this leader time."""
+
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """The hold lasts until this leader time, in milliseconds; 0: there is no hold."""
 
@@ -199,6 +217,8 @@ Result = (
     | QueuesReleased
     | GroupResumed
     | Trimmed
+    | TimersFired
+    | TimerRecalled
     | Held
     | Joined
     | SessionsEnded

@@ -19,8 +19,10 @@ from dledger.state.progress.table import GROUP_AT, ProgressTable
 from dledger.state.progress.wave import Waves
 from dledger.state.queues.garbage import Garbage
 from dledger.state.queues.holds import HoldTable
+from dledger.state.queues.references import References
 from dledger.state.queues.table import Queue, QueueTable
 from dledger.state.tables import PREFIX, Table, Writer, after
+from dledger.state.timers.table import TARGET_AT, TimerTable
 from dledger.state.topics.sweep import TopicSweep
 from dledger.state.topics.table import TopicTable
 from dledger.store.store import StateStore
@@ -28,7 +30,7 @@ from dledger_proto.errors import Code, DledgerError
 
 TOPIC_FIRST_TABLES = (
     Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.PROGRESS, Table.FAILURE_WAVE,
-    Table.HOLD,
+    Table.HOLD, Table.ORIGIN, Table.REFERENCE_AT,
 )  # fmt: skip
 """Tables whose keys begin with the topic's id."""
 CONSUMER_TABLES = (Table.CONSUMER, Table.GRANT, Table.GROUP_EPOCHS)
@@ -49,12 +51,17 @@ class State:
         if self.topics.was_deleted:
             self.queues.was_trimmed = True
         self.garbage = Garbage(writer)
+        self.references = References(writer, self.queues, self.garbage)
+        self.timers = TimerTable(writer, self.references)
         self.offsets = OffsetTable(writer)
         self.progress = ProgressTable(writer, self.offsets)
         self.waves = Waves(writer)
         self.consumers = ConsumerTable(writer)
         self.holds = HoldTable(writer)
         self.producers = ProducerTable(writer, self.time)
+        self.timer_sweep = TopicSweep(
+            writer, self.topics, b"timer sweep", Table.TIMER, TARGET_AT, self.timers.drop_row
+        )
         self.sweeps = (
             TopicSweep(
                 writer, self.topics, b"producers", Table.PRODUCER_QUEUE, TOPIC_AT,
@@ -64,9 +71,10 @@ class State:
                 writer, self.topics, b"progress", Table.PROGRESS, GROUP_AT,
                 self.progress.delete_row,
             ),
+            self.timer_sweep,
         )  # fmt: skip
         self.message_ids = MessageIdIndex(writer, self.topics, self.queues)
-        self.keys = KeyIndex(writer, self.queues, self.garbage)
+        self.keys = KeyIndex(writer, self.queues, self.garbage, self.references)
 
     def queue(self, topic_id: bytes, number: int) -> Queue:
         """Return a queue of this group.
@@ -125,4 +133,6 @@ class State:
         self.producers.write_changed()
         for sweep in self.sweeps:
             sweep.step(payloads)
+        self.references.write_changed()
+        self.timers.write_changed()
         return self.queues.write_changed()

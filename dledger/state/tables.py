@@ -58,6 +58,11 @@ class Table(enum.IntEnum):
     PRODUCER_WINDOW = 0x53
     HOLD = 0x60
     GARBAGE = 0x61
+    TIMER = 0x70
+    TIMER_BY_ID = 0x71
+    ORIGIN = 0x72
+    PIN = 0x73
+    REFERENCE_AT = 0x74
 
 
 PREFIX: Final = {table: bytes((table,)) for table in Table}

@@ -97,6 +97,48 @@ class QueueSpan(NamedTuple):
     size: int
     """Of the whole batch, bytes."""
     store_time_ms: int
+    is_reference: bool = False
+    """The batch lies below the rows before it, and the row names a part of it (D7)."""
+
+
+class Reference(NamedTuple):
+    """A part of a batch that lies anywhere in the log: what a reference and a timer name (D7)."""
+
+    position: int
+    """Of the first byte of the batch."""
+    first_record: int
+    record_count: int
+    size: int
+    """Of the whole batch, bytes."""
+
+
+class Origin(NamedTuple):
+    """Which record is delivered again, how often it failed, and why it failed last."""
+
+    topic_id: bytes
+    queue: int
+    offset: int
+    attempts: int = 0
+    error: str = ""
+
+
+class Timer(NamedTuple):
+    """At `due_ms`, leader time, these records go into that queue."""
+
+    due_ms: int
+    number: int
+    """Timers of one time fire in the order of their numbers."""
+    topic_id: bytes
+    queue: int
+    reference: Reference
+    origin: Origin | None
+    """None: a batch that its producer delayed."""
+    stored_ms: int
+    """When the timer was set, leader time."""
+    producer_id: bytes
+    """With `base_number` the id of its first record; all zero: nobody can recall the timer."""
+    base_number: int
+    has_keys: bool
 
 
 class KeyHits(NamedTuple):

@@ -41,6 +41,14 @@ CALL_TIMEOUT_MS_MAX: Final = 3_600_000
 DELETED_TOPIC_KEPT_MS: Final = 2 * 3_600_000
 """How long a deleted topic is remembered at least."""
 
+# Timers.
+DELAY_MS_MAX: Final = 40 * 24 * 3_600 * 1_000
+"""How far ahead of the leader's stamp a delivery time may lie (RocketMQ takes three days)."""
+TIMERS_MAX: Final = 8_000_000
+"""Timers that wait in a broker group."""
+TIMERS_PER_PAGE_MAX: Final = 1_000
+TIMERS_PER_PAGE_DEFAULT: Final = 100
+
 # Batches and entries.
 BATCH_RECORDS_MAX: Final = 65_535
 BATCH_SIZE_MAX: Final = BODY_SIZE_MAX + 256 * KIB

@@ -25,6 +25,9 @@ than a bounded number of entries. A merge under way has a cursor: entries below 
 that the merge writes, entries at or above it are still in the runs that it reads. Their blocks are
 deleted as the cursor passes them.
 
+A batch that waits for a timer has the base offset UNKNOWN_OFFSET, now and after it fired: table 74
+(`queues/references.py`) says where its parts are.
+
 A merge leaves out entries of batches that lie below their queue's minimum; a run that lies wholly
 below the topic's oldest needed position is dropped whole.
 """
@@ -52,6 +55,7 @@ from dledger.state.lookup.runs import (
     encode_directory,
 )
 from dledger.state.queues.garbage import Garbage
+from dledger.state.queues.references import References
 from dledger.state.queues.table import QueueTable
 from dledger.state.tables import BLOCK_SIZE_TARGET, KEY_U64, PREFIX, Table, Writer, after, rows_in
 from dledger_proto.batch.codec import BatchHeader
@@ -67,6 +71,8 @@ ENTRIES_PER_BLOCK: Final = 4 * BLOCK_SIZE_TARGET // ENTRY_SIZE
 LEVEL_0_BLOCK_SIZE: Final = 3 * BLOCK_SIZE_TARGET
 """A level-0 block is closed above this."""
 CACHED_TOPICS_MAX: Final = 4_096
+UNKNOWN_OFFSET: Final = (1 << 48) - 1
+"""Base offset of a batch that waited, or waits, for a timer."""
 _BLOCKS_AHEAD: Final = 2
 _MERGE_ROUNDS_MAX: Final = 64
 """Bound on one move; a merge that lags after a huge batch catches up with the next moves."""
@@ -100,11 +106,14 @@ class _Added:
 class KeyIndex:
     """The keys of all topics. What an entry's batches add is written by `write_changed`."""
 
-    def __init__(self, writer: Writer, queues: QueueTable, garbage: Garbage) -> None:
+    def __init__(
+        self, writer: Writer, queues: QueueTable, garbage: Garbage, references: References
+    ) -> None:
         self._writer = writer
         self._store = writer.store
         self._queues = queues
         self._garbage = garbage
+        self._references = references
         self._topics: dict[bytes, _Topic] = {}
         self._added: dict[bytes, _Added] = {}
 
@@ -205,7 +214,7 @@ class KeyIndex:
 
     def _drop_dead_runs(self, topic: _Topic) -> None:
         firsts = [queue.first_position for queue in self._queues.of_topic(topic.topic_id)]
-        head = min(firsts)
+        head = min([*firsts, self._references.head])
         directory = topic.directory
         merging = directory.merging()
         for run in directory.runs:
@@ -278,10 +287,15 @@ class KeyIndex:
         if not any(queue.minimum for queue in queues):
             return entries
         firsts = {queue.id[1]: queue.first_position for queue in queues}
+        pinned = self._references.head
         kept: list[bytes] = []
         for entry in split(entries):
             place = place_of(entry)
-            if place.position >= firsts.get(place.queue, 0):
+            if place.base_offset == UNKNOWN_OFFSET:
+                is_live = place.position >= pinned
+            else:
+                is_live = place.position >= firsts.get(place.queue, 0)
+            if is_live:
                 kept.append(entry)
         return b"".join(kept)
 

@@ -22,7 +22,7 @@ the table stays near its live size, and all members delete the same rows.
 import struct
 from typing import Final, NamedTuple
 
-from dledger.state.queues.table import QueueTable
+from dledger.state.queues.table import QueueId, QueueTable
 from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after
 from dledger.state.topics.table import TopicTable
 from dledger_proto.batch.codec import BatchHeader
@@ -79,7 +79,15 @@ class MessageIdIndex:
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """Index an appended batch."""
-        producer_id, number = header.producer_id, header.base_number
+        queue_id = header.topic_id, header.queue
+        self.record_at(
+            header.producer_id, header.base_number, header.record_count, queue_id, base_offset
+        )
+
+    def record_at(
+        self, producer_id: bytes, number: int, count: int, queue_id: QueueId, base_offset: int
+    ) -> None:
+        """Index `count` records with consecutive numbers that a queue has from an offset on."""
         opened = self._open.get(producer_id)
         if opened is None:
             opened = self._load(producer_id)
@@ -89,8 +97,7 @@ class MessageIdIndex:
         if opened.rows >= ROWS_PER_BUCKET_MAX:
             return
         is_new_bucket = not opened.rows
-        count = header.record_count
-        row = ID_ROW.pack(number, count, header.queue, base_offset, header.topic_id)
+        row = ID_ROW.pack(number, count, queue_id[1], base_offset, queue_id[0])
         self._writer.append(opened.key, row, is_new=is_new_bucket)
         opened.rows += 1
         if count > opened.records_max:

@@ -9,14 +9,21 @@ second time elsewhere.
 
 from typing import Final
 
+from dledger.state.lookup.key_index import UNKNOWN_OFFSET
 from dledger.state.producers.table import ProducerQueue
 from dledger.state.queues.write_rule import refusal_to_write
-from dledger.state.results import Appended, Refused
+from dledger.state.results import DELAYED_OFFSET, Appended, Refused
 from dledger.state.state import State
-from dledger.state.values import Topic
+from dledger.state.values import Reference, Topic
 from dledger.types import Entry
-from dledger_proto.batch.codec import BatchHeader, parse_header
+from dledger_proto.batch.codec import (
+    BATCH_HEADER_SIZE,
+    BatchHeader,
+    delivery_time_of,
+    parse_header,
+)
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import DELAY_MS_MAX
 
 CACHED_TOPICS_MAX: Final = 4_096
 
@@ -31,6 +38,7 @@ class Appender:
         self._producers = state.producers
         self._message_ids = state.message_ids
         self._keys = state.keys
+        self._timers = state.timers
         self._open: dict[bytes, tuple[Topic, frozenset[int]]] = {}
         """Topics that take messages, with the queues that this group holds; a cache."""
 
@@ -66,6 +74,10 @@ class Appender:
             opened = self._open_queues(topic)
         if header.queue not in opened[1]:
             return self._refused(topic, header)
+        if header.header_size != BATCH_HEADER_SIZE:
+            due_ms = delivery_time_of(payload, header)
+            if due_ms > time_ms:
+                return self._delay(header, payload, position, time_ms, due_ms, progress)
         queue = self._queues.find((header.topic_id, header.queue))
         count = header.record_count
         base_offset = self._queues.append(queue, position, count, header.size, time_ms)
@@ -75,6 +87,38 @@ class Appender:
         if header.key_count:
             self._keys.record(header, payload, base_offset, position, time_ms)
         return Appended(base_offset, count)
+
+    def _delay(
+        self,
+        header: BatchHeader,
+        payload: memoryview,
+        position: int,
+        time_ms: int,
+        due_ms: int,
+        progress: ProducerQueue | None,
+    ) -> Appended | Refused:
+        """Set a timer for a batch; its queue holds nothing of it until the timer fires."""
+        if due_ms - time_ms > DELAY_MS_MAX:
+            return Refused(
+                Code.MESSAGE_ILLEGAL,
+                f"delivery_time_ms {due_ms}, at most {time_ms + DELAY_MS_MAX}: {DELAY_MS_MAX} ms "
+                "from now",
+            )
+        try:
+            self._timers.check_room()
+        except DledgerError as error:
+            return Refused(error.code, error.detail)
+        count = header.record_count
+        self._timers.add(
+            due_ms, header.topic_id, header.queue, Reference(position, 0, count, header.size),
+            None, time_ms, producer_id=header.producer_id, base_number=header.base_number,
+            has_keys=header.key_count > 0,
+        )  # fmt: skip
+        if progress is not None:
+            self._producers.record(progress, header, DELAYED_OFFSET)
+        if header.key_count:
+            self._keys.record(header, payload, UNKNOWN_OFFSET, position, time_ms)
+        return Appended(DELAYED_OFFSET, count)
 
     def _refused(self, topic: Topic | None, header: BatchHeader) -> Refused:
         refused = refusal_to_write(topic, header.topic_id, header.queue, self._group)

@@ -11,6 +11,7 @@ members delete the same rows.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after
@@ -34,6 +35,8 @@ class Garbage:
         self._resume_at = b""
         """Below this key nothing is left of the oldest range. Without it each entry would scan
         again over all rows that were deleted since the last save."""
+        self.on_delete: dict[int, Callable[[bytes, bytes], None]] = {}
+        """By table: what follows from the deletion of a row, which is given."""
 
     @property
     def is_empty(self) -> bool:
@@ -60,8 +63,11 @@ class Garbage:
             (size,) = GARBAGE_SIZE.unpack_from(value)
             start, stop = value[2 : 2 + size], value[2 + size :]
             rows = self._store.scan(max(start, self._resume_at), stop, left)
-            for row, _ in rows:
+            follow = self.on_delete.get(start[0])
+            for row, content in rows:
                 self._writer.delete(row)
+                if follow is not None:
+                    follow(row, content)
             if len(rows) == left:
                 self._resume_at = rows[-1][0] + b"\0"
                 return

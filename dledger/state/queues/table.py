@@ -2,26 +2,30 @@
 
 Owns: the queue tables, appending, finding by offset and by time, the lowest position that any
 queue still needs. Not: which batches are appended (`append.py`), when the minimum moves
-(`trim.py`).
+(`trim.py`), what a reference is of (`references.py`).
 
     20 topic_id, queue u32                  -> minimum i64, maximum i64, first_position u64,
                                                block_base u64, block_rows u32
     21 topic_id, queue u32, block_base u64  -> 1 to ROWS_PER_BLOCK rows of 40 bytes:
 
-      0  1  kind: 1 BATCH. Others will be references into a batch (D7)
+      0  1  kind: 1 BATCH, 2 REFERENCE: a part of a batch that lies anywhere below (D7)
       1  3  0
       4  4  first_record           8  4  record_count       12  4  size of the whole batch
      16  8  base_offset i64       24  8  position u64       32  8  store_time_ms i64
 
-`minimum` and `maximum` are record offsets; maximum is the next to be written. `first_position` is
-the position of the row that holds the minimum; NO_POSITION in an empty queue. A block is named
-after the base offset of its first row, so a seek finds the block of an offset, and a search in it
-the row. Positions and store times grow with offsets, so the row of a time is found by bisecting
-offsets. Rows below the minimum are invisible; `garbage.py` removes their blocks later.
+`minimum` and `maximum` are record offsets; maximum is the next to be written. The *place* of a
+BATCH is its position. That of a REFERENCE is the position of the log entry that appended it, which
+its row of table 72 keeps. Places and store times grow with offsets. `first_position` is the place
+of the row that holds the minimum; NO_POSITION in an empty queue. So it bounds the positions of all
+BATCH rows from below; what references need, their pins keep. A block is named after the base offset
+of its first row, so a seek finds the block of an offset, and a search in it the row. The row of a
+time is found by bisecting offsets. Rows below the minimum are invisible; `garbage.py` removes their
+blocks later.
 """
 
 import struct
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 from sortedcontainers import SortedList
@@ -36,12 +40,15 @@ from dledger.state.tables import (
     after,
     rows_in,
 )
-from dledger.state.values import QueueSpan
+from dledger.state.values import QueueSpan, Reference
 from dledger.store.store import StateStore
 from dledger_proto.limits import FRAME_ROWS_MAX, QUEUES_PER_TOPIC_MAX
 
 ROW: Final = struct.Struct("<BxxxIIIqQq")
 KIND_BATCH: Final = 1
+KIND_REFERENCE: Final = 2
+PLACE: Final = struct.Struct("<Q")
+"""How the value of a row of table 72 begins."""
 ROWS_PER_BLOCK: Final = BLOCK_SIZE_TARGET // ROW.size
 NO_POSITION: Final = (1 << 64) - 1
 CACHED_QUEUES_MAX: Final = 16_384
@@ -95,6 +102,8 @@ class QueueTable:
         self._changed: dict[QueueId, Queue] = {}
         self._heads: SortedList[tuple[int, QueueId]] = SortedList()
         """First position of every queue that is not empty."""
+        self._referring: dict[QueueId, Queue] = {}
+        """Queues that a command has appended references to."""
         self.was_trimmed = False
         """True: a command has freed something, by a trim or by deleting a topic."""
         self._load_heads(live_topics)
@@ -110,7 +119,7 @@ class QueueTable:
 
     @property
     def head(self) -> int:
-        """The lowest position that a row of any queue refers to; NO_POSITION when none does."""
+        """The lowest first position of all queues; NO_POSITION when all are empty."""
         return self._heads[0][0] if self._heads else NO_POSITION
 
     def find(self, queue_id: QueueId) -> Queue:
@@ -126,22 +135,40 @@ class QueueTable:
     def append(self, queue: Queue, position: int, count: int, size: int, time_ms: int) -> int:
         """Append a batch of `count` records; return the offset of its first."""
         base_offset = queue.maximum
+        row = ROW.pack(KIND_BATCH, 0, count, size, base_offset, position, time_ms)
+        self._append(queue, row, count, position)
+        return base_offset
+
+    def append_reference(self, queue: Queue, reference: Reference, place: int, time_ms: int) -> int:
+        """Append a reference in the entry at position `place`; return its base offset."""
+        base_offset = queue.maximum
+        position, first, count, size = reference
+        row = ROW.pack(KIND_REFERENCE, first, count, size, base_offset, position, time_ms)
+        self._append(queue, row, count, place)
+        self._referring[queue.id] = queue
+        return base_offset
+
+    def take_referring(self) -> Sequence[Queue]:
+        """Return the queues that took references since the last call."""
+        if not self._referring:
+            return ()
+        referring = tuple(self._referring.values())
+        self._referring.clear()
+        return referring
+
+    def _append(self, queue: Queue, row: bytes, count: int, place: int) -> None:
+        base_offset = queue.maximum
         is_new = queue.block_rows == ROWS_PER_BLOCK or not queue.block_rows
         if is_new:
             queue.block_base = base_offset
             queue.block_rows = 0
             queue.block_key = queue.prefix + KEY_U64.pack(base_offset)
-        self._writer.append(
-            queue.block_key,
-            ROW.pack(KIND_BATCH, 0, count, size, base_offset, position, time_ms),
-            is_new=is_new,
-        )
+        self._writer.append(queue.block_key, row, is_new=is_new)
         queue.block_rows += 1
         queue.maximum = base_offset + count
         if queue.first_position == NO_POSITION:
-            self._set_first(queue, position)
+            self._set_first(queue, place)
         self._changed[queue.id] = queue
-        return base_offset
 
     def raise_minimum(self, queue: Queue, offset: int) -> tuple[bytes, bytes]:
         """Move the minimum up to `offset`; return the key range of blocks that fell below it."""
@@ -157,10 +184,18 @@ class QueueTable:
                 stop += b"\0"
         else:
             span = self.row_at(queue, offset)
-            self._set_first(queue, span.position)
+            self._set_first(queue, self._place_of(queue, span))
             stop = self._block_at(queue, offset)[0]
         self._changed[queue.id] = queue
         return start, stop
+
+    def _place_of(self, queue: Queue, span: QueueSpan) -> int:
+        if not span.is_reference:
+            return span.position
+        value = self._store.get(origin_key(queue.id, span.base_offset))
+        assert value is not None, f"queue {queue.id}: no origin of offset {span.base_offset}"
+        place: int = PLACE.unpack_from(value)[0]
+        return place
 
     def forget_topic(self, topic_id: bytes) -> None:
         """Forget the queues of a deleted topic: they no longer need the log."""
@@ -223,11 +258,15 @@ class QueueTable:
             for kind, first, count, row_size, base, position, time_ms in ROW.iter_unpack(
                 memoryview(block)[place * ROW.size :]
             ):
-                assert kind == KIND_BATCH, f"queue {queue.id} offset {base}: row kind {kind}"
+                assert kind <= KIND_REFERENCE, f"queue {queue.id} offset {base}: row kind {kind}"
                 size += row_size
                 if found and (size > max_bytes or len(found) == SPANS_MAX):
                     return found
-                found.append(QueueSpan(base, position, first, count, row_size, time_ms))
+                found.append(
+                    QueueSpan(
+                        base, position, first, count, row_size, time_ms, kind == KIND_REFERENCE
+                    )
+                )
             place = 0
             if not following:
                 if key == queue.block_key:
@@ -258,13 +297,20 @@ class QueueTable:
         return max(low, queue.minimum)
 
 
+def origin_key(queue_id: QueueId, base_offset: int) -> bytes:
+    """Return the key of table 72 of a reference."""
+    return (
+        PREFIX[Table.ORIGIN] + queue_id[0] + KEY_U32.pack(queue_id[1]) + KEY_U64.pack(base_offset)
+    )
+
+
 def _state_key(queue_id: QueueId) -> bytes:
     return PREFIX[Table.QUEUE] + queue_id[0] + KEY_U32.pack(queue_id[1])
 
 
 def _span(block: bytes, row: int) -> QueueSpan:
-    _, first, count, size, base, position, time_ms = ROW.unpack_from(block, row * ROW.size)
-    return QueueSpan(base, position, first, count, size, time_ms)
+    kind, first, count, size, base, position, time_ms = ROW.unpack_from(block, row * ROW.size)
+    return QueueSpan(base, position, first, count, size, time_ms, kind == KIND_REFERENCE)
 
 
 def _place(block: bytes, offset: int) -> int:

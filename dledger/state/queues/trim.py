@@ -42,7 +42,9 @@ class Trim(Command[Trimmed]):
             )
         allowed = self._allowed(state, queue, entry.time_ms)
         if isinstance(allowed, Trimmed) and allowed.minimum > queue.minimum:
+            old_minimum = queue.minimum
             state.garbage.add(*state.queues.raise_minimum(queue, allowed.minimum))
+            state.references.release_below(queue, old_minimum)
             state.message_ids.start_sweeping()
         return allowed
 

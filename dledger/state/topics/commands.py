@@ -180,8 +180,9 @@ class ForgetTopics(Command[TopicsForgotten]):
     def apply(self, state: State, entry: Entry) -> TopicsForgotten | Refused:
         """Free rows, oldest first."""
         # An id that is forgotten may be given anew. While ranges of rows wait to be deleted, one
-        # of them may be that of the old topic: it would take the new one's rows.
-        if not state.garbage.is_empty:
+        # of them may be that of the old topic: it would take the new one's rows. An old topic's
+        # timer would fire into the new one.
+        if not state.garbage.is_empty or not state.timer_sweep.is_over:
             return TopicsForgotten((), more=False)
         due, more = state.topics.forgettable(self.kept_ms, self.known_index)
         state.topics.forget(due)

@@ -28,7 +28,7 @@ offsets (a batch holds none, apply assigns them), and entries (`entry.py`). Litt
     108  4  reserved, 0
     112 ..  up to header_size: extensions: tag u16, size u16, bytes, zeros up to a multiple of 4.
             A tag occurs once, tag 0 never; an unknown tag is ignored (what must be understood
-            sets a required flag). Reserved tags: 1 delivery_time_ms i64, 2 priority u8,
+            sets a required flag). Tags: 1 delivery_time_ms i64. Reserved: 2 priority u8,
             3 ordering_key_hash u32, 4 original_topic 16 bytes, 5 original_queue u32,
             6 original_offset i64, 7 attempt u32
      columns, one after the other:
@@ -41,8 +41,8 @@ offsets (a batch holds none, apply assigns them), and entries (`entry.py`). Litt
 A record's id is its producer id (16) and its number, u64 big-endian; number = base_number + place
 in the batch. The id stays when a batch is stamped anew for a retry in another epoch.
 
-This version refuses the delivery features (STAGED and the reserved tags) with UNIMPLEMENTED: an
-accepted half message that readers see at once would break I11.
+This version refuses STAGED and the reserved tags but 1 with UNIMPLEMENTED: an accepted half message
+that readers see at once would break I11.
 """
 
 import struct
@@ -54,6 +54,11 @@ from crc32c import crc32c
 from dledger_proto.batch.compression import Compression, check_stored, compress
 from dledger_proto.batch.cutting import cut_record
 from dledger_proto.batch.describing import describe
+from dledger_proto.batch.extensions import (
+    check_extensions,
+    delivery_time_of,
+    encode_delivery_time,
+)
 from dledger_proto.batch.header import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
@@ -99,6 +104,7 @@ __all__ = [
     "check_batch",
     "check_envelope",
     "cut_record",
+    "delivery_time_of",
     "encode_batch",
     "message_id",
     "parse_header",
@@ -113,19 +119,9 @@ FLAG_KEYED: Final = 1
 """Optional flag bit 0: every record is where its ordering key says."""
 MESSAGE_ID_SIZE: Final = ID_SIZE + 8
 
-_RESERVED_TAGS: Final = {
-    1: "delivery_time_ms",
-    2: "priority",
-    3: "ordering_key_hash",
-    4: "original_topic",
-    5: "original_queue",
-    6: "original_offset",
-    7: "attempt",
-}
 _STAMP: Final = struct.Struct("<16sIq")
 _STAMP_AT: Final = 56
 _MAGIC_CRC_SIZE: Final = struct.Struct("<4sII")
-_TAG_SIZE: Final = struct.Struct("<HH")
 _CRC_AT_ONCE_SIZE: Final = 4_096
 """Bodies above this on average are summed one by one, which saves copying them an extra time."""
 
@@ -140,11 +136,13 @@ def encode_batch(
     base_time_ms: int,
     compression: Compression = Compression.NONE,
     keyed: bool = False,
+    delivery_time_ms: int = 0,
 ) -> bytes:
     """Return the batch of 1 to BATCH_RECORDS_MAX records for one queue.
 
     With `compression` the bodies are stored compressed if that is smaller; `keyed` says that each
-    record is in the queue of its ordering key. Raises MESSAGE_ILLEGAL or MESSAGE_TOO_LARGE naming
+    record is in the queue of its ordering key; `delivery_time_ms`, leader time: the records are
+    delivered no sooner (0: at once). Raises MESSAGE_ILLEGAL or MESSAGE_TOO_LARGE naming
     the record, ValueError for ids, stamps and numbers out of range.
     """
     count = len(records)
@@ -171,7 +169,9 @@ def encode_batch(
         stored = compress(compression, b"".join(bodies))
         if len(stored) < bodies_size:
             kind, bodies, stored_size = compression, [stored], len(stored)
-    size = BATCH_HEADER_SIZE + 4 * count + len(middle) + stored_size
+    extensions = encode_delivery_time(delivery_time_ms) if delivery_time_ms else b""
+    header_size = BATCH_HEADER_SIZE + len(extensions)
+    size = header_size + 4 * count + len(middle) + stored_size
     if size > BATCH_SIZE_MAX or bodies_size > BODIES_SIZE_MAX:
         raise DledgerError(
             Code.MESSAGE_TOO_LARGE,
@@ -180,12 +180,12 @@ def encode_batch(
     producer_id, epoch, base_sequence = stamp or (NO_ID, 0, -1)
     header = bytearray(BATCH_HEADER_SIZE)
     HEADER.pack_into(
-        header, 0, BATCH_MAGIC, 0, size, BATCH_HEADER_SIZE, BATCH_VERSION, kind, 0,
+        header, 0, BATCH_MAGIC, 0, size, header_size, BATCH_VERSION, kind, 0,
         FLAG_KEYED if keyed else 0, topic_id, queue, count, base_time_ms, producer_id, epoch,
         base_sequence, base_number, key_count, properties_size, bodies_size, stored_size, 0,
     )  # fmt: skip
     columns = struct.pack(f"<{count}I", *sizes) + middle
-    return _sealed(header, columns, bodies, stored_size)
+    return _sealed(header + extensions, columns, bodies, stored_size)
 
 
 def _sealed(header: bytearray, columns: bytes, bodies: list[bytes], stored_size: int) -> bytes:
@@ -266,26 +266,8 @@ def check_envelope(buffer: Buffer) -> BatchHeader:
             )
         raise DledgerError(Code.UNIMPLEMENTED, "STAGED (half messages) is not part of this version")
     if header.header_size != BATCH_HEADER_SIZE:
-        _check_extensions(memoryview(buffer)[BATCH_HEADER_SIZE : header.header_size])
+        check_extensions(memoryview(buffer)[BATCH_HEADER_SIZE : header.header_size])
     return header
-
-
-def _check_extensions(area: memoryview) -> None:
-    seen: set[int] = set()
-    at = 0
-    while at < len(area):
-        tag, size = _TAG_SIZE.unpack_from(area, at)
-        end = at + 4 + size
-        padded_end = end + -size % 4
-        if tag == 0 or tag in seen or padded_end > len(area) or any(area[end:padded_end]):
-            raise corrupt(f"extension {tag} of {size} bytes at header byte {at + 112}: ill-formed")
-        if tag in _RESERVED_TAGS:
-            raise DledgerError(
-                Code.UNIMPLEMENTED,
-                f"{_RESERVED_TAGS[tag]} (extension {tag}) is not part of this version",
-            )
-        seen.add(tag)
-        at = padded_end
 
 
 def _check_columns(buffer: Buffer, header: BatchHeader) -> tuple[int, ...]:

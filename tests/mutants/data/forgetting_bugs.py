@@ -102,8 +102,8 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.topics.commands:ForgetTopics.apply",
-                "if not state.garbage.is_empty:",
-                "if False:",
+                "not state.garbage.is_empty or",
+                "",
             )
         ],
         [f"{FORGETTING}.test_what_waits_to_be_deleted_takes_nothing_of_a_topic_of_the_same_id"],

@@ -286,8 +286,8 @@ def test_more_in_one_record_than_its_limit_is_refused() -> None:
 
 
 RESERVED_TAGS = {
-    1: "delivery_time_ms", 2: "priority", 3: "ordering_key_hash", 4: "original_topic",
-    5: "original_queue", 6: "original_offset", 7: "attempt",
+    2: "priority", 3: "ordering_key_hash", 4: "original_topic", 5: "original_queue",
+    6: "original_offset", 7: "attempt",
 }  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.wave import ResumeGroup
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
+from dledger.state.timers.commands import FireTimers, RecallTimer
 from dledger.state.topics.commands import (
     CreateTopic,
     DeleteTopic,
@@ -170,6 +171,16 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         ReleaseHold("me", A, 2),
         "0a01" + "0200" + "6d65" + HEX_A + "02000000",
         f"ReleaseHold owner=me topic_id={HEX_A} queue=2",
+    ),
+    (
+        FireTimers(9, 1_000),
+        "1401" + "0900000000000000" + "e8030000",
+        "FireTimers up_to_ms=9 at_most=1000",
+    ),
+    (
+        RecallTimer(A, 258),
+        "1501" + HEX_A + "0201000000000000",
+        f"RecallTimer producer_id={HEX_A} number=258",
     ),
     (SetFormatLevel(1), "0b01" + "01000000", "SetFormatLevel level=1"),
     (

@@ -1,0 +1,90 @@
+"""The commands of timers: firing what is due, recalling a delayed message (D23).
+
+Owns: their rules. Not: rows (`table.py`), which batches become timers (`queues/append.py`).
+
+A timer fires when an entry's stamp has reached its time, whatever the command says. The same
+command proposed twice finds nothing the second time. So a record is delivered once and never
+early by the stamps of leaders.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from dledger.state.commands.codec import Int64, UInt32, UInt64
+from dledger.state.commands.command import Command
+from dledger.state.results import Refused, TimerRecalled, TimersFired
+from dledger.state.state import State
+from dledger.state.values import Timer
+from dledger.types import Entry
+from dledger_proto.batch.codec import NO_ID
+from dledger_proto.errors import Code, DledgerError
+
+FIRED_AT_ONCE_MAX: Final = 1_000
+"""Timers that one command fires: about 30 ms of the member's loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class FireTimers(Command[TimersFired]):
+    """Put the records of timers that are due into their queues."""
+
+    NUMBER: ClassVar = 20
+    ROWS_READ_MAX: ClassVar = 2 * FIRED_AT_ONCE_MAX
+
+    up_to_ms: Int64
+    """Leader time; a timer that is due later stays."""
+    at_most: UInt32
+
+    def apply(self, state: State, entry: Entry) -> TimersFired | Refused:
+        """Fire in the order of time, and of the log for one time."""
+        up_to_ms = min(self.up_to_ms, entry.time_ms)
+        limit = min(max(self.at_most, 1), FIRED_AT_ONCE_MAX)
+        due = state.timers.due(up_to_ms, limit)
+        fired = sum(_fire(state, timer, entry) for timer in due)
+        next_due_ms = state.timers.next_due_ms
+        more = next_due_ms is not None and next_due_ms <= up_to_ms
+        return TimersFired(fired, more)
+
+
+def _fire(state: State, timer: Timer, entry: Entry) -> bool:
+    """Move a timer's records into its queue; False: the queue's topic is deleted."""
+    try:
+        queue = state.queue(timer.topic_id, timer.queue)
+    except DledgerError:
+        state.timers.drop(timer)
+        return False
+    state.timers.remove(timer)
+    base_offset = state.references.append(
+        queue, timer.reference, timer.origin, entry,
+        number=timer.number, stored_ms=timer.stored_ms, has_keys=timer.has_keys,
+    )  # fmt: skip
+    if timer.producer_id != NO_ID:
+        state.message_ids.record_at(
+            timer.producer_id,
+            timer.base_number,
+            timer.reference.record_count,
+            queue.id,
+            base_offset,
+        )
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class RecallTimer(Command[TimerRecalled]):
+    """Take a delayed message back before it is delivered."""
+
+    NUMBER: ClassVar = 21
+
+    producer_id: bytes
+    number: UInt64
+
+    def apply(self, state: State, entry: Entry) -> TimerRecalled | Refused:
+        """Take the record out of its timer; other records of its batch stay."""
+        timer = state.timers.find(self.producer_id, self.number)
+        if timer is None:
+            return Refused(
+                Code.NOT_FOUND,
+                f"message {self.producer_id.hex()}{self.number:016x}: no timer waits for it; it "
+                "was delivered or recalled, or it was not delayed",
+            )
+        state.timers.take_out(timer, self.number)
+        return TimerRecalled(timer.due_ms)
