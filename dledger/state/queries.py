@@ -228,6 +228,10 @@ class Queries:
         """Return the retry topic and the settings of a consumer group, or None."""
         return _as_group(self.topic_by_id(group_id))
 
+    def consumer_groups(self) -> list[Topic]:
+        """Return the retry topics of all consumer groups."""
+        return self._state.topics.consumer_groups()
+
     def consumers(self, group_id: bytes) -> ConsumerGroup:
         """Return the consumers and grants of a consumer group. Only apply changes them."""
         return self._state.consumers.group(group_id)

@@ -1,6 +1,7 @@
 """The rest of the cluster: other groups, name servers, topics.
 
 channels         The gRPC channels to other members and to name servers
+consumer_groups  Consumer groups of the whole cluster: what the control group's leader does
 forward          The append streams that carry batches from a member to the leader
 registration     A member's place at the name servers
 topic_authority  Topics of the whole cluster

@@ -160,7 +160,7 @@ class TopicAuthority:
                 f"{', '.join(self._cluster.groups())}"
             )
 
-    async def carry(self, topic: Topic) -> list[str]:
+    async def carry(self, *topics: Topic) -> list[str]:
         """Tell every other group of a decision; return those that did not take it over in time."""
         left = ANSWER_BY.get() - self._messaging.view.clock.monotonic()
         limit = max(0.0, min(left, CARRY_SECONDS))
@@ -168,19 +168,18 @@ class TopicAuthority:
         async def took(group: str) -> bool:
             try:
                 async with asyncio.timeout(limit):
-                    return await self._carry_to(group, topic)
+                    return await self._carry_to(group, topics)
             except TimeoutError:
                 return False
 
         names = [name for name in self._cluster.groups() if name != self._own_group]
-        names += [
-            part.group for part in topic.layout if part.group not in (*names, self._own_group)
-        ]
+        holders = {part.group: None for topic in topics for part in topic.layout}
+        names += [name for name in holders if name not in (*names, self._own_group)]
         taken = await asyncio.gather(*map(took, names))
         missing = [name for name, done in zip(names, taken, strict=True) if not done]
         if missing:
             self._log.warning(
-                "some groups do not have the topic yet", topic=topic.name, missing=missing
+                "some groups do not have the topic yet", topic=topics[-1].name, missing=missing
             )
         return missing
 
@@ -188,16 +187,17 @@ class TopicAuthority:
     def _own_group(self) -> str:
         return self._messaging.view.names.group
 
-    async def _carry_to(self, group: str, topic: Topic) -> bool:
+    async def _carry_to(self, group: str, topics: Sequence[Topic]) -> bool:
         local = self._local.get(group)
         if local is not None and local.view.leads:
             try:
-                return not await import_topics(local, [topic], self._messaging.view.log.group_id)
+                return not await import_topics(local, topics, self._messaging.view.log.group_id)
             except DledgerError:
                 return False
         place = self._cluster.place(group)
+        last = topics[-1]  # whoever pulls takes over all that was decided
         request = pb.PullTopicsRequest(
-            topic_id=topic.topic_id, control_index=topic.control_index
+            topic_id=last.topic_id, control_index=last.control_index
         ).SerializeToString()
         for address in place.where_to_ask() if place is not None else ():
             try:

@@ -53,6 +53,7 @@ _ROCKETMQ_KEYS: Final = {
     "flushintervalcommitlog": "storage.flush_interval_ms",
     "mappedfilesizecommitlog": "storage.segment_size_bytes",
     "autocreatetopicenable": "topics.auto_create",
+    "autocreatesubscriptiongroup": "consumer_groups.auto_create",
     "defaulttopicqueuenums": "topics.default_queues_per_group",
     "dlegergroup": "group.name",
     "dledgergroup": "group.name",

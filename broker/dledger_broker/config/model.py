@@ -201,6 +201,17 @@ class TopicsConfig(Section):
     producer_expiry_ms: Annotated[int, Field(ge=60_000)] = PRODUCER_EXPIRY_MS
 
 
+class ConsumerGroupsConfig(Section):
+    """Consumer groups.
+
+    Attributes:
+        auto_create: The first consumer of an unknown consumer group creates it, with the default
+            settings and the order of its listener.
+    """
+
+    auto_create: bool = True
+
+
 class AdmissionConfig(Section):
     """What may wait or run in the process at once. The member refuses what is beyond with BUSY.
 
@@ -286,6 +297,7 @@ class MemberConfig(Section):
         state: The derived state.
         raft: Elections and replication.
         topics: Topics and producers.
+        consumer_groups: Consumer groups.
         admission: What may wait or run at once.
         registration: The place at the name servers.
         shutdown: How SIGTERM ends the process.
@@ -308,6 +320,7 @@ class MemberConfig(Section):
     state: StateConfig = StateConfig()
     raft: RaftConfig = RaftConfig()
     topics: TopicsConfig = TopicsConfig()
+    consumer_groups: ConsumerGroupsConfig = ConsumerGroupsConfig()
     admission: AdmissionConfig = AdmissionConfig()
     registration: RegistrationConfig = RegistrationConfig()
     shutdown: ShutdownConfig = ShutdownConfig()

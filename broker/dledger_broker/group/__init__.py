@@ -8,4 +8,5 @@ forgetting   A duty: the leader asks to free the rows of topics that were delete
 group_view   One group as the services see it: its host, state and log
 long_poll    Long polls: which reader waits on which queue, woken by apply (S53, S83)
 topic_watch  Which topics changed: what routes and registrations wait for
+widening     A duty: the leader gives consumer groups a queue in each new broker group
 """

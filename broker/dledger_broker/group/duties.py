@@ -5,11 +5,17 @@ A duty looks at the time and the state, and gives a command to propose. The upke
 rest.
 """
 
+from collections.abc import Callable, Sequence
+
 from dledger_broker.group.duty import Duty
 from dledger_broker.group.expiry import ProducerExpiry
 from dledger_broker.group.forgetting import TopicForgetting
+from dledger_broker.group.widening import GroupWidening
 
 
-def duties(producer_expiry_ms: int) -> tuple[Duty, ...]:
-    """Return the duties of one member in one group."""
-    return ProducerExpiry(producer_expiry_ms), TopicForgetting()
+def duties(producer_expiry_ms: int, broker_groups: Callable[[], Sequence[str]]) -> tuple[Duty, ...]:
+    """Return the duties of one member in one group.
+
+    `broker_groups` tells the control group which there are, other groups nothing.
+    """
+    return ProducerExpiry(producer_expiry_ms), TopicForgetting(), GroupWidening(broker_groups)

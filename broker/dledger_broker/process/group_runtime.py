@@ -67,6 +67,8 @@ class GroupRuntime:
         self._telling_topics = False
         self.known_index: Callable[[], int] = lambda: 0
         """Returns the index up to which this member knows all decisions of the control group."""
+        self.broker_groups: Callable[[], Sequence[str]] = tuple
+        """Returns the broker groups of the cluster, for the control group; else none."""
         self.on_topics_changed: list[Callable[[], None]] = []
         self._log_lines = structlog.get_logger().bind(group=group.name, member=group.member)
 
@@ -181,7 +183,8 @@ class GroupRuntime:
         )
         for link in self._links.values():
             link.start()
-        upkeep = Upkeep(self.view, duties(config.topics.producer_expiry_ms), self.known_index)
+        own = duties(config.topics.producer_expiry_ms, self.broker_groups)
+        upkeep = Upkeep(self.view, own, self.known_index)
         self._upkeep_task = start_running(upkeep.run, f"upkeep {names.group}")
 
     async def hand_over(self) -> None:

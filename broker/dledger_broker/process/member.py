@@ -21,6 +21,7 @@ from dledger.raft.driver.peer_listener import PeerListener
 from dledger.state.commands.registry import UnknownCommand
 from dledger.store.store import DamagedStore, NewerStore
 from dledger_broker.cluster.channels import Channels
+from dledger_broker.cluster.consumer_groups import ConsumerGroupAuthority
 from dledger_broker.cluster.registration import Registrar
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
@@ -174,12 +175,12 @@ class Member:
                     runtime.messaging, config.control_group, self._cluster_view, self._channels
                 )
             self._coordinators[name] = Coordinator(runtime.view)
-        authority = self._authority(messagings)
+        authorities = self._authorities(messagings)
         groups = {
             name: HostedGroup(
                 messaging,
                 config.storage.flush.value,
-                authority if name == config.control_group else None,
+                *(authorities if name == config.control_group else (None, None)),
                 self._followers.get(name),
                 self._coordinators[name],
             )
@@ -207,6 +208,7 @@ class Member:
             runtime.on_topics_changed.append(routes.changed)
             if name == config.control_group:
                 runtime.known_index = lambda: EVERYTHING
+                runtime.broker_groups = self._cluster_view.groups
             else:
                 runtime.known_index = self._followers[name].complete_up_to
             for name_server in config.name_servers:
@@ -219,19 +221,31 @@ class Member:
                 self._registrars.append(registrar)
                 runtime.on_topics_changed.append(registrar.changed)
 
-    def _authority(self, messagings: dict[str, Messaging]) -> TopicAuthority | None:
-        control = messagings.get(self._config.control_group)
+    def _authorities(
+        self, messagings: dict[str, Messaging]
+    ) -> tuple[TopicAuthority | None, ConsumerGroupAuthority | None]:
+        """Return who decides in the control group; nobody, when this process does not host it."""
+        config, random = self._config, self._platform.random
+        control = messagings.get(config.control_group)
         if control is None:
-            return None
-        return TopicAuthority(
+            return None, None
+        topics = TopicAuthority(
             control,
             self._cluster_view,
             self._channels,
             messagings,
-            self._platform.random,
-            auto_create=self._config.topics.auto_create,
-            default_queues_per_group=self._config.topics.default_queues_per_group,
+            random,
+            auto_create=config.topics.auto_create,
+            default_queues_per_group=config.topics.default_queues_per_group,
         )
+        groups = ConsumerGroupAuthority(
+            control,
+            self._cluster_view,
+            topics,
+            random,
+            auto_create=config.consumer_groups.auto_create,
+        )
+        return topics, groups
 
     def _control_addresses(self) -> list[str]:
         place = self._cluster_view.place(self._config.control_group)

@@ -23,6 +23,7 @@ from dledger.clock import Clock
 from dledger.log.errors import DamagedFile
 from dledger.store.store import StoreFailed
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
+from dledger_broker.cluster.consumer_groups import ConsumerGroupAuthority
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.delivery.coordinator import Coordinator
@@ -73,6 +74,8 @@ class HostedGroup:
     flush_mode: str = ""
     authority: TopicAuthority | None = None
     """Decides about topics; None unless the group is the control group."""
+    group_authority: ConsumerGroupAuthority | None = None
+    """Decides about consumer groups; None unless the group is the control group."""
     follower: TopicFollower | None = None
     """Takes over the decisions about topics; None when the group is the control group."""
     coordinator: Coordinator | None = None

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dledger_broker.rpc import admin, consumers, native, routes
 from dledger_broker.rpc.admission import Work
 from dledger_broker.rpc.calls import AnsweredBy, Calls, Row, counted
-from dledger_broker.rpc.delivery import progress
+from dledger_broker.rpc.delivery import groups, progress
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
 from dledger_proto.limits import PROGRESS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
@@ -58,6 +58,18 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         BROKER, "PlanReads", pb.PlanReadsRequest, pb.PlanReadsReply,
         QUERY, ANY, native.plan_reads, counted("queues", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        DELIVERY, "CreateConsumerGroup", delivery_pb2.CreateConsumerGroupRequest,
+        delivery_pb2.ConsumerGroupReply, ADMINISTRATION, CONTROL, groups.create,
+    ),
+    Row(
+        DELIVERY, "UpdateConsumerGroup", delivery_pb2.UpdateConsumerGroupRequest,
+        delivery_pb2.ConsumerGroupReply, ADMINISTRATION, CONTROL, groups.update,
+    ),
+    Row(
+        DELIVERY, "DeleteConsumerGroup", delivery_pb2.DeleteConsumerGroupRequest,
+        delivery_pb2.ConsumerGroupReply, ADMINISTRATION, CONTROL, groups.delete,
     ),
     Row(
         DELIVERY, "DescribeConsumerGroup", delivery_pb2.DescribeConsumerGroupRequest,

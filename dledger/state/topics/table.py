@@ -162,6 +162,10 @@ class TopicTable:
         )
         return nsmallest(count, found, key=_change)
 
+    def consumer_groups(self) -> list[Topic]:
+        """Return the topics that are consumer groups."""
+        return [each for each in self._by_id.values() if each.settings and not each.deleted]
+
     @property
     def newest_change(self) -> int:
         """The control index of the last change of any topic that has a row; 0 without one."""

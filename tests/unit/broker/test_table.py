@@ -14,7 +14,7 @@ from dledger_proto.v1 import broker_pb2, delivery_pb2, routes_pb2
 
 NAME_SERVER_ONLY = "Registry"
 NOT_SERVED = {
-    "CreateConsumerGroup", "UpdateConsumerGroup", "DeleteConsumerGroup", "FailRecords",
+    "FailRecords",
     "RecallTimer", "ListTimers",
 }  # fmt: skip
 """Calls that no member answers: they are UNIMPLEMENTED (D19)."""

@@ -1,4 +1,5 @@
 """The unary calls of `dledger.v1.Delivery`.
 
+groups    Consumer groups as objects of the cluster: create, update, delete
 progress  Progress of consumer groups: claims, releases, what is known of each queue, lag
 """
