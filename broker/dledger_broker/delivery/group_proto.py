@@ -38,13 +38,14 @@ def assignment_message(queries: Queries, rows: ConsumerGroup, consumer: str) -> 
     return pb.SessionReply(assignment=assignment)
 
 
-def joined_message(group: "LedGroup") -> pb.SessionReply:
-    """Return the consumer group as it is now."""
-    return pb.SessionReply(
-        joined=pb.Joined(
-            group=group_message(group.retry, group.settings), group_epoch=group.rows.epochs.group
-        )
+def joined_message(group: "LedGroup", session: int) -> pb.SessionReply:
+    """Return the consumer group as it is now, to a session."""
+    joined = pb.Joined(
+        group=group_message(group.retry, group.settings),
+        group_epoch=group.rows.epochs.group,
+        session=session,
     )
+    return pb.SessionReply(joined=joined)
 
 
 def group_message(retry: Topic, settings: GroupSettings) -> pb.ConsumerGroup:

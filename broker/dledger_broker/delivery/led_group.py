@@ -46,9 +46,9 @@ class LedGroup:
         self.problems: list[str] = []
         self._subscription = Subscription(())
         self._topics: dict[bytes, Topic] = {}
-        self._given: dict[str, dict[QueueKey, int]] = {}
-        """Queues that consumers gave back, with the epochs of their grants."""
-        self._leaving: dict[str, int] = {}
+        self._given: dict[Session, dict[QueueKey, int]] = {}
+        """Queues that sessions gave back, with the epochs of their grants."""
+        self._leaving: dict[Session, None] = {}
         self._stale = True
         """Who should have what is to be computed again."""
         self._wake = asyncio.Event()
@@ -95,14 +95,14 @@ class LedGroup:
         self.sessions.closed(stream.consumer, stream.joined, now, seconds)
         self._wake.set()
 
-    def gave_back(self, consumer: str, queues: dict[QueueKey, int]) -> None:
+    def gave_back(self, session: Session, queues: dict[QueueKey, int]) -> None:
         """A consumer gives queues back."""
-        self._given.setdefault(consumer, {}).update(queues)
+        self._given.setdefault(session, {}).update(queues)
         self._wake.set()
 
-    def leaves(self, consumer: str, joined: int) -> None:
+    def leaves(self, session: Session) -> None:
         """A consumer ends its session."""
-        self._leaving[consumer] = joined
+        self._leaving[session] = None
         self._wake.set()
 
     def unassigned(self) -> list[QueueKey]:
@@ -168,12 +168,11 @@ class LedGroup:
             return inf if self.streams else 0.0
         now = self._view.clock.monotonic()
         over = self.sessions.over(self.rows.consumers, now, self.session_seconds)
-        over += [Session(*item) for item in self._leaving.items() if Session(*item) not in over]
+        over += [session for session in self._leaving if session not in over]
         if over:
             await self._propose(EndSessions(self.retry.topic_id, tuple(over)))
             for session in over:
-                if self._leaving.get(session.consumer) == session.joined:
-                    del self._leaving[session.consumer]
+                self._leaving.pop(session, None)
         await self._take_back()
         if self._stale:
             self._stale = False
@@ -182,18 +181,17 @@ class LedGroup:
 
     async def _take_back(self) -> None:
         while self._given:
-            consumer, queues = next(iter(self._given.items()))
-            if consumer in self.rows.consumers:
-                some = list(queues.items())[:QUEUES_PER_CALL_MAX]
+            session, queues = next(iter(self._given.items()))
+            some = list(queues.items())[:QUEUES_PER_CALL_MAX]
+            consumer = self.rows.consumers.get(session.consumer)
+            if consumer is not None and consumer.joined == session.joined:
                 held = tuple(Held(*key, epoch) for key, epoch in some)
-                await self._propose(GiveBack(self.retry.topic_id, consumer, held))
-                for key, epoch in some:
-                    if queues.get(key) == epoch:
-                        del queues[key]
-            else:
-                queues.clear()
+                await self._propose(GiveBack(self.retry.topic_id, *session, held))
+            for key, epoch in some:
+                if queues.get(key) == epoch:
+                    del queues[key]
             if not queues:
-                del self._given[consumer]
+                del self._given[session]
 
     async def _assign(self) -> None:
         rows = self.rows

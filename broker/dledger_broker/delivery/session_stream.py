@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from dledger.state.consumers.membership import Session
 from dledger.state.consumers.table import QueueKey
 from dledger_broker.delivery.group_proto import assignment_message, joined_message
 from dledger_proto.errors import Code, DledgerError, invalid
@@ -50,6 +51,11 @@ class SessionStream:
         self._nudged = False
         self._broken: DledgerError | None = None
         self._event = asyncio.Event()
+
+    @property
+    def session(self) -> Session:
+        """What the log knows of it."""
+        return Session(self.consumer, self.joined)
 
     def wake(self) -> None:
         """Look whether there is something to tell."""
@@ -113,6 +119,7 @@ class SessionStream:
         self.consumer, self.joined = request.member_id, joined.joined
         self._is_static = bool(request.instance)
         self._group = group
+        self._told_settings = self._told_epoch = -1
         group.opened(self)
         self._event.set()
 
@@ -125,9 +132,9 @@ class SessionStream:
                     self._check_same(request.join)
                     await self._join(request.join)
                 case "give_back":
-                    self._group.gave_back(self.consumer, _given_back(request.give_back))
+                    self._group.gave_back(self.session, _given_back(request.give_back))
                 case "leave":
-                    self._group.leaves(self.consumer, self.joined)
+                    self._group.leaves(self.session)
                 case _:
                     continue
 
@@ -163,7 +170,7 @@ class SessionStream:
             return
         if self._told_settings != group.retry.control_index:
             self._told_settings = group.retry.control_index
-            yield joined_message(group)
+            yield joined_message(group, self.joined)
         consumer = group.rows.consumers.get(self.consumer)
         if consumer is not None and self._told_epoch != consumer.epoch:
             self._told_epoch = consumer.epoch

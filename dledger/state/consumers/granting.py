@@ -167,6 +167,8 @@ class GiveBack(Command[GivenBack]):
 
     group_id: bytes
     consumer: str
+    joined: UInt64
+    """Names the session in which it gave them back. A later session was told that it has them."""
     queues: tuple[Held, ...]
 
     @property
@@ -174,13 +176,16 @@ class GiveBack(Command[GivenBack]):
         return 1 + len(self.queues)
 
     def apply(self, state: "State", entry: Entry) -> GivenBack | Refused:
-        """Free the queues that the consumer holds by these grants; pass over all others."""
+        """Free the queues that the session holds by these grants; pass over all others."""
         state.coordinated(self.group_id)
         if len(self.queues) > QUEUES_PER_CALL_MAX:
             raise invalid(f"{len(self.queues)} queues at once, at most {QUEUES_PER_CALL_MAX}")
         group = state.consumers.group(self.group_id)
-        if self.consumer not in group.consumers:
-            raise DledgerError(Code.SESSION_ENDED, f"consumer {self.consumer} has no session")
+        consumer = group.consumers.get(self.consumer)
+        if consumer is None or consumer.joined != self.joined:
+            raise DledgerError(
+                Code.SESSION_ENDED, f"consumer {self.consumer}: this session is over"
+            )
         turn = Turn(state, group, entry)
         freed = 0
         for topic_id, queue, epoch in self.queues:

@@ -557,6 +557,11 @@ Global___Join: _TypeAlias = Join  # noqa: Y015
 
 @_typing.final
 class GiveBack(_message.Message):
+    """An assignment that was sent before the member took a GiveBack still names the queue. So within
+    one session a consumer does not work again on a queue by the epoch in which it gave it back. In
+    the next session it does, when the assignment says so: the GiveBack did not arrive.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUES_FIELD_NUMBER: _builtins.int
@@ -684,7 +689,10 @@ class Joined(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     group_epoch: _builtins.int
+    session: _builtins.int
+    """another one after each Join"""
     @_builtins.property
     def group(self) -> Global___ConsumerGroup: ...
     def __init__(
@@ -692,10 +700,11 @@ class Joined(_message.Message):
         *,
         group: Global___ConsumerGroup | None = ...,
         group_epoch: _builtins.int = ...,
+        session: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "group_epoch", b"group_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "group_epoch", b"group_epoch", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

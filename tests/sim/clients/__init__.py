@@ -2,6 +2,7 @@
 
 cast           Who the clients of a world are: producers, consumers, an administrator
 consumer       Simulated consumers and an administrator
+group/         Consumers of consumer groups
 lookups        Lookups by key, message id, time and offset
 oracle         What the clients did and learned
 process        The process of a simulated client: its event loop, its clock, its end

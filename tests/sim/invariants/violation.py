@@ -28,6 +28,7 @@ class Property(enum.Enum):
     TOPICS = "D14 a topic is what its administrator was told, in every group"
     STATE_MOVES_TOGETHER = "I10 equal applied index, equal state"
     OFFSETS_NEVER_BACK = "I14 a stored group offset never goes back"
+    ONE_HOLDER = "I19 a queue of a consumer group has one holder, and epochs never go back"
     CHECKED_BYTES = "I15 every byte served is the byte that was sent"
     STORAGE_ERROR_STOPS = "I16 after a storage error nothing is promised"
     BOUNDED = "I17 every queue and buffer is bounded"

@@ -78,7 +78,8 @@ class Billing:
 
     def giving_back(self, consumer: str, *queues: int) -> GiveBack:
         held = tuple(Held(TOPIC, queue, self.grant(queue).epoch) for queue in queues)
-        return GiveBack(BILLING, consumer, held)
+        known = self.rows.consumers.get(consumer)
+        return GiveBack(BILLING, consumer, 0 if known is None else known.joined, held)
 
     @property
     def rows(self) -> ConsumerGroup:

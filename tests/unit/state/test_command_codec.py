@@ -206,9 +206,10 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         f"Assign group_id={HEX_A} group_epoch=4 consumers=me,you topics={HEX_B}:1,0,2",
     ),
     (
-        GiveBack(A, "me", (Held(B, 3, 9),)),
-        "2b01" + HEX_A + "0200" + "6d65" + "0100" + HEX_B + "03000000" + "0900000000000000",
-        f"GiveBack group_id={HEX_A} consumer=me queues={HEX_B}/3#9",
+        GiveBack(A, "me", 7, (Held(B, 3, 9),)),
+        "2b01" + HEX_A + "0200" + "6d65" + "0700000000000000" + "0100" + HEX_B + "03000000"
+        + "0900000000000000",
+        f"GiveBack group_id={HEX_A} consumer=me joined=7 queues={HEX_B}/3#9",
     ),
 ]  # fmt: skip
 

@@ -102,7 +102,8 @@ class TestGrants:
     def test_nobody_gives_back_what_another_has(self, billing: Billing) -> None:
         two(billing)
         held = Held(TOPIC, 0, billing.grant(0).epoch)
-        assert billing.one(GiveBack(BILLING, "c2", (held,))) == GivenBack(0)
+        joined = billing.rows.consumers["c2"].joined
+        assert billing.one(GiveBack(BILLING, "c2", joined, (held,))) == GivenBack(0)
         assert billing.holders()[0] == "c1"
 
     def test_an_assignment_of_an_earlier_group_epoch_is_refused(self, billing: Billing) -> None:
@@ -180,7 +181,15 @@ class TestSessions:
         assert billing.rows.consumers["c2"].epoch == len(billing.driven.log.entries)
 
     def test_give_back_of_a_consumer_without_a_session(self, billing: Billing) -> None:
-        assert code_of(billing.one(GiveBack(BILLING, "c1", ()))) is Code.SESSION_ENDED
+        assert code_of(billing.one(GiveBack(BILLING, "c1", 0, ()))) is Code.SESSION_ENDED
+
+    def test_give_back_of_an_earlier_session_frees_nothing(self, billing: Billing) -> None:
+        """The consumer came back, and was told that it still has the queue."""
+        two(billing)
+        late = billing.giving_back("c1", 3)
+        billing.join("c1")
+        assert code_of(billing.one(late)) is Code.SESSION_ENDED
+        assert billing.holders()[3] == "c1>c2"
 
 
 class TestStatic:
