@@ -1,4 +1,4 @@
-"""The examples of the client's page and of README, in order, against a real group of three."""
+"""The examples of the client's pages and of README, in order, against a real group of three."""
 
 import re
 from collections.abc import Generator
@@ -10,7 +10,7 @@ from dledger_broker.local.cluster import LocalCluster
 from dledger_client import Admin
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/client.md", "README.md")
+PAGES = ("docs/client.md", "docs/consuming.md", "README.md")
 WRITTEN = "127.0.0.1:9876"
 """The address that the pages show."""
 ELSEWHERE = ("dledger_client.spark", "read_export")

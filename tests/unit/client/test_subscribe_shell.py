@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -140,11 +142,15 @@ def test_what_fails_in_the_users_hands_is_not_committed() -> None:
     async def body() -> None:
         async with fake() as (cluster, group):
             await fill(cluster, 0, 0, 4)
-            with pytest.raises(ZeroDivisionError):
+
+            async def fail() -> None:
                 async with AsyncConsumer(cluster.bootstrap, consumer_config()) as consumer:
                     await consumer.subscribe("t")
                     await read(consumer, 4)
                     raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                await fail()
             assert group.floor("t", 0) == 0
             assert not group.consumers
 
@@ -398,5 +404,73 @@ def test_the_blocking_twin_calls_a_function_in_threads() -> None:
             await asyncio.to_thread(work)
             assert sorted(seen) == list(range(20))
             assert group.floor("t", 0) == 20
+
+    run(body())
+
+
+# Without a group.
+
+
+def test_a_broadcast_gets_everything_and_goes_on_at_its_file(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with fake() as (cluster, group):
+            await fill(cluster, 0, 0, 5)
+            file = tmp_path / "offsets.json"
+            seen: list[list[tuple[int, int]]] = [[], [], []]
+
+            def config(path: str) -> PushConfig:
+                return PushConfig(consumer=consumer_config(), broadcast=True, offsets_file=path)
+
+            async def listen(number: int, record: ConsumedRecord) -> None:
+                seen[number].append((record.queue, record.offset))
+                if record.offset == 2:
+                    raise ValueError("never again")
+
+            async with (
+                AsyncPushConsumer(
+                    cluster.bootstrap, "g", "t", partial(listen, 0), config(str(file))
+                ),
+                AsyncPushConsumer(cluster.bootstrap, "g", "t", partial(listen, 1), config("")),
+            ):
+                await eventually(lambda: len(seen[0]) == len(seen[1]) == 5, "both got all")
+                cluster.topics["t"] = [("a", 3)]
+                cluster.push_routes()
+                await fill(cluster, 2, 0, 2)
+                await eventually(lambda: len(seen[0]) == 7, "the queue that was added")
+            assert not group.consumers
+            assert not group.failures
+            await fill(cluster, 0, 5, 6)
+            async with AsyncPushConsumer(
+                cluster.bootstrap, "g", "t", partial(listen, 2), config(str(file))
+            ):
+                await eventually(lambda: seen[2], "it goes on")
+            assert seen[2] == [(0, 5)]
+            file.write_text("[]")
+            broken = AsyncPushConsumer(
+                cluster.bootstrap, "g", "t", partial(listen, 2), config(str(file))
+            )
+            with pytest.raises(InvalidRequest, match="offsets_file"):
+                await broken.start()
+            await broken.close()
+
+    run(body())
+
+
+def test_queues_that_are_added_are_read_too() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, _group):
+            await fill(cluster, 0, 0, 3)
+            async with AsyncConsumer(cluster.bootstrap, consumer_config()) as consumer:
+                await consumer.assign("t", StartAt.FIRST)
+                await read(consumer, 3)
+                cluster.topics["t"] = [("a", 3)]
+                cluster.push_routes()
+                await fill(cluster, 2, 0, 2)
+                assert places(await read(consumer, 2)) == [(2, 0), (2, 1)]
+                await consumer.assign([("t", 0)], StartAt.FIRST)
+                cluster.topics["t"] = [("a", 4)]
+                cluster.push_routes()
+                await read(consumer, 3)
+                assert consumer.assignment() == [("t", 0)], "one queue was asked for"
 
     run(body())
