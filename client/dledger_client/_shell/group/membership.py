@@ -102,7 +102,7 @@ class Membership:
             instance=config.instance,
             client=_machine.process_name(),
             subscriptions=subscriptions,
-            order=delivery_pb2.ConsumeOrder.ValueType(config.order),
+            order=pb.ConsumeOrder.ValueType(config.order),
             strategy=config.strategy,
             room=config.room,
         )
@@ -134,8 +134,10 @@ class Membership:
         request = delivery_pb2.CreateConsumerGroupRequest(
             name=name, automatic=True, id=_machine.random_bytes(ID_SIZE)
         )
-        if config.order or config.start_at is not StartAt.LAST:
-            request.settings.CopyFrom(_settings_of(config))
+        is_first = config.start_at is StartAt.FIRST
+        request.settings.order = pb.ConsumeOrder.ValueType(config.order)
+        request.settings.start = pb.START_FROM_FIRST if is_first else pb.START_FROM_LAST
+        request.fields.extend(("order", "start"))
         control = await self._queries.control_group()
         reply = await self._cluster.call(calls.LOOK_FOR_GROUP, request, group=control)
         if not reply.HasField("group"):
@@ -281,13 +283,13 @@ class Membership:
 
     async def _first_offset(self, held: HeldQueue) -> int:
         settings = self.group.settings
-        if settings.start == delivery_pb2.START_FROM_TIME:
+        if settings.start == pb.START_FROM_TIME:
             wanted = pb.OffsetByTimeRequest(queue=held.ref(), time_ms=settings.start_time_ms)
             found = await self._cluster.call(calls.OFFSET_BY_TIME, wanted, group=held.group)
             return found.offset
         request = pb.QueueOffsetsRequest(queues=[held.ref()], linearizable=True)
         reply = await self._cluster.call(calls.QUEUE_OFFSETS, request, group=held.group)
-        is_first = settings.start == delivery_pb2.START_FROM_FIRST
+        is_first = settings.start == pb.START_FROM_FIRST
         return reply.rows[0].minimum if is_first else reply.rows[0].maximum
 
     # Commits.
@@ -365,19 +367,3 @@ async def _write(call: RawStreamCall, outbox: "asyncio.Queue[delivery_pb2.Sessio
         request = await outbox.get()
         await call.write(request.SerializeToString())
         outbox.task_done()
-
-
-def _settings_of(config: ConsumerConfig) -> delivery_pb2.ConsumerGroupSettings:
-    """Return the settings of a group that this consumer creates: the defaults, but for two."""
-    is_first = config.start_at is StartAt.FIRST
-    return delivery_pb2.ConsumerGroupSettings(
-        order=delivery_pb2.ConsumeOrder.ValueType(config.order),
-        start=delivery_pb2.START_FROM_FIRST if is_first else delivery_pb2.START_FROM_LAST,
-        retries_max=16,
-        dead_letters=True,
-        session_ms=10_000,
-        lease_ms=30_000,
-        strategy="sticky",
-        pause_failures=100,
-        pause_share=50,
-    )
