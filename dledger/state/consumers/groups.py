@@ -17,6 +17,7 @@ from dledger.state.consumers.settings import (
     DEAD_LETTER_TOPIC_PREFIX,
     RETRY_TOPIC_PREFIX,
     GroupSettings,
+    StartFrom,
 )
 from dledger.state.results import ConsumerGroupChanged, Refused
 from dledger.state.state import State
@@ -79,6 +80,10 @@ class CreateConsumerGroup(Command[ConsumerGroupChanged]):
                 f"{self.known_index}, deletions up to {topics.floor} are forgotten",
             )
         topics.check_room(2)
+        if self.settings.start is StartFrom.LAST:
+            # `last` misses nothing of a queue that is younger than the group (progress/start.py).
+            settings = replace(self.settings, start_time_ms=entry.time_ms)
+            retry = replace(retry, settings=(settings,))
         topics.store(dead)
         topics.store(retry)
         return ConsumerGroupChanged(retry, dead)
@@ -213,6 +218,7 @@ def _differences(known: Topic, wanted: Topic) -> str:
         f"{field} {_word(getattr(has, field))}, not {_word(getattr(asked, field))}"
         for field in CHANGEABLE
         if getattr(has, field) != getattr(asked, field)
+        if field != "start_time_ms" or asked.start is StartFrom.TIME
     ]
     return f"with {'; '.join(different)}" if different else ""
 

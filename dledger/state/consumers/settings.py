@@ -65,6 +65,7 @@ class GroupSettings:
     dead_letters: bool = True
     start: StartFrom = StartFrom.LAST
     start_time_ms: Int64 = 0
+    """With TIME: where to begin. With LAST: when the group was created."""
     session_ms: UInt32 = 10 * SECOND
     lease_ms: UInt32 = 30 * SECOND
     strategy: str = "sticky"

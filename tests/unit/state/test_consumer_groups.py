@@ -29,7 +29,8 @@ from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, code_of, cre
 
 BILLING, DEAD = b"B" * 16, b"D" * 16
 LAYOUT = (LayoutPart("g1", 1), LayoutPart("g2", 1))
-SETTINGS = GroupSettings("g1", DEAD)
+SETTINGS = GroupSettings("g1", DEAD, start_time_ms=1_000)
+"""Created at the stamp of the first entries."""
 CREATE = CreateConsumerGroup(BILLING, "billing", LAYOUT, SETTINGS)
 
 
