@@ -69,15 +69,6 @@ class TestGrants:
         billing.give_back("c1", 2)
         assert billing.grant(2).epoch == len(billing.driven.log.entries) > before
 
-    def test_a_queue_that_is_aimed_back_before_it_came_stays_with_its_epoch(
-        self, billing: Billing
-    ) -> None:
-        two(billing)
-        before = billing.grant(3).epoch
-        billing.assign("c1", "c1", "c2", "c1")
-        assert billing.holders() == ["c1", "c1", "c1>c2", "c1"]
-        assert billing.grant(3).epoch == before
-
     def test_what_was_aimed_back_and_comes_all_the_same_is_granted_anew(
         self, billing: Billing
     ) -> None:
@@ -89,16 +80,6 @@ class TestGrants:
         assert billing.holders()[3] == "c1"
         assert billing.grant(3).epoch > before
 
-    def test_a_late_copy_of_a_give_back_frees_nothing(self, billing: Billing) -> None:
-        two(billing)
-        late = billing.giving_back("c1", 3)
-        billing.one(late)
-        billing.assign("c1", "c1", "c2", "c1")
-        billing.give_back("c2", 3)
-        assert billing.holders()[3] == "c1"
-        assert billing.one(late) == GivenBack(0)
-        assert billing.holders()[3] == "c1"
-
     def test_nobody_gives_back_what_another_has(self, billing: Billing) -> None:
         two(billing)
         held = Held(TOPIC, 0, billing.grant(0).epoch)
@@ -106,31 +87,11 @@ class TestGrants:
         assert billing.one(GiveBack(BILLING, "c2", joined, (held,))) == GivenBack(0)
         assert billing.holders()[0] == "c1"
 
-    def test_an_assignment_of_an_earlier_group_epoch_is_refused(self, billing: Billing) -> None:
-        billing.join("c1")
-        old = billing.assignment("c1", "c1", "c1", "c1")
-        billing.join("c2")
-        refused = billing.one(old)
-        assert refused == Refused(Code.FENCED, "assignment of group epoch 1, it is 2 now")
-        assert billing.holders() == ["-"] * 4
-
     def test_an_assignment_that_names_a_stranger_is_refused(self, billing: Billing) -> None:
         billing.join("c1")
         assert code_of(billing.assign("c1", "c9")) is Code.INVALID_ARGUMENT
         wrong = Assign(BILLING, 1, ("c1",), (TopicTargets(TOPIC, (2,)),))
         assert code_of(billing.one(wrong)) is Code.INVALID_ARGUMENT
-
-    def test_two_grants_of_one_entry_have_two_epochs(self, billing: Billing) -> None:
-        two(billing)
-        leave = billing.end_command("c2")
-        first, second = billing.giving_back("c1", 2), leave
-        billing.run(first, second)  # granted to c2, which is gone with the next command
-        billing.join("c3")
-        billing.run(billing.assignment("c1", "c3", "c3", "c3"), billing.end_command("c1"))
-        epochs = [billing.grant(queue).epoch for queue in (1, 2, 3)]
-        assert billing.holders() == ["-", "c3", "c3", "c3"]
-        assert epochs[0] > epochs[1]
-        assert epochs[2] > epochs[1]
 
     def test_only_what_changes_is_written(self, billing: Billing) -> None:
         two(billing)
@@ -158,13 +119,6 @@ class TestSessions:
         assert billing.holders() == ["-", "-", "c2", "c2"]
         assert billing.rows.epochs.group == 3
 
-    def test_the_end_of_an_old_session_does_not_touch_who_came_back(self, billing: Billing) -> None:
-        two(billing)
-        late = billing.end_command("c1")
-        billing.join("c1")
-        assert billing.one(late) == SessionsEnded(())
-        assert billing.holders() == ["c1", "c1", "c1>c2", "c1>c2"]
-
     def test_who_comes_back_moves_nothing(self, billing: Billing) -> None:
         two(billing)
         before = billing.rows.epochs
@@ -182,14 +136,6 @@ class TestSessions:
 
     def test_give_back_of_a_consumer_without_a_session(self, billing: Billing) -> None:
         assert code_of(billing.one(GiveBack(BILLING, "c1", 0, ()))) is Code.SESSION_ENDED
-
-    def test_give_back_of_an_earlier_session_frees_nothing(self, billing: Billing) -> None:
-        """The consumer came back, and was told that it still has the queue."""
-        two(billing)
-        late = billing.giving_back("c1", 3)
-        billing.join("c1")
-        assert code_of(billing.one(late)) is Code.SESSION_ENDED
-        assert billing.holders()[3] == "c1>c2"
 
 
 class TestStatic:

@@ -1,0 +1,158 @@
+"""Known bugs of consumer groups at their coordinator: sessions and grants (D20, I19)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.rewrite import Edit
+
+GRANTING: Final = "dledger.state.consumers.granting"
+MEMBERSHIP: Final = "dledger.state.consumers.membership"
+DELIVERY: Final = "dledger_broker.delivery"
+SESSIONS: Final = "test_sessions"
+LATE: Final = "unit.state.test_late_commands"
+
+COORDINATION_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "granted-before-it-came-back",
+        "a queue is granted to its target while its former holder still works on it (I19)",
+        [Edit(f"{GRANTING}:Turn.aim", "NOBODY if known is None else known.holder", "NOBODY")],
+        [f"{SESSIONS}.test_a_join_takes_queues_after_they_were_given_back"],
+    ),
+    Mutant(
+        "grant-epoch-given-twice",
+        "of two grants of one entry the later one has the epoch of the earlier one (I19)",
+        [
+            Edit(
+                f"{GRANTING}:Turn.__init__",
+                "max(entry.ref.index, group.epochs.granted + 1)",
+                "entry.ref.index",
+            )
+        ],
+        [f"{LATE}.test_two_grants_of_one_entry_have_two_epochs"],
+    ),
+    Mutant(
+        "late-end-ends-who-came-back",
+        "the end of a session that was decided before the consumer came back takes it out (D20)",
+        [
+            Edit(
+                f"{MEMBERSHIP}:EndSessions.apply",
+                "if name in group.consumers and group.consumers[name].joined == joined",
+                "if name in group.consumers and joined",
+            )
+        ],
+        [f"{LATE}.test_the_end_of_an_old_session_does_not_touch_who_came_back"],
+    ),
+    Mutant(
+        "old-assignment-is-taken",
+        "an assignment that was computed for other consumers than there are is stored (D20)",
+        [
+            Edit(
+                f"{GRANTING}:Assign.apply",
+                "if group.epochs.group != self.group_epoch:",
+                "if group.epochs.group < self.group_epoch:",
+            )
+        ],
+        [f"{LATE}.test_an_assignment_of_an_earlier_group_epoch_is_refused"],
+    ),
+    Mutant(
+        "new-leader-ends-sessions-at-once",
+        "a new leader gives consumers no time to come back: all queues move (D20)",
+        [
+            Edit(
+                f"{DELIVERY}.sessions:Sessions.over",
+                "_Times(consumer.joined, now, now + seconds, connected=False)",
+                "_Times(consumer.joined, now, now, connected=False)",
+            )
+        ],
+        [f"{SESSIONS}.test_a_change_of_the_leader_moves_nothing"],
+    ),
+    Mutant(
+        "static-consumer-is-not-waited-for",
+        "a static consumer that restarts has no more time than any other: its queues move (D20)",
+        [
+            Edit(
+                f"{DELIVERY}.led_group:LedGroup.closed",
+                "self.session_seconds if is_static else GRACE_SECONDS",
+                "GRACE_SECONDS",
+            )
+        ],
+        [f"{SESSIONS}.test_a_static_consumer_may_be_away_for_its_session"],
+    ),
+    Mutant(
+        "static-consumer-keeps-its-epochs",
+        "the next life of a static consumer has the epochs of the last one: nothing tells "
+        "their commits apart (I19)",
+        [
+            Edit(
+                f"{MEMBERSHIP}:_hand_on",
+                "            turn.free(key, target)\n",
+                "            turn._place(key, grant, target, new)\n",
+            )
+        ],
+        [f"{LATE}.test_the_next_life_of_a_static_consumer_has_epochs_of_its_own"],
+    ),
+    Mutant(
+        "late-give-back-frees-a-later-grant",
+        "a copy of a give-back frees the queue that came again: it has two holders (I19)",
+        [
+            Edit(
+                f"{GRANTING}:GiveBack.apply",
+                "(grant.holder, grant.epoch) != (self.consumer, epoch)",
+                "grant.holder != self.consumer",
+            )
+        ],
+        [f"{LATE}.test_a_copy_of_a_give_back_does_not_free_a_later_grant"],
+    ),
+    Mutant(
+        "give-back-of-an-earlier-session-counts",
+        "a consumer that came back loses a queue of which it was told that it has it (I19)",
+        [
+            Edit(
+                f"{GRANTING}:GiveBack.apply",
+                "consumer is None or consumer.joined != self.joined",
+                "consumer is None",
+            )
+        ],
+        [f"{LATE}.test_a_give_back_of_an_earlier_session_frees_nothing"],
+    ),
+    Mutant(
+        "what-stays-gets-a-new-epoch",
+        "a queue that is aimed back at its holder has a new epoch: its commits are fenced (D20)",
+        [
+            Edit(
+                f"{GRANTING}:Turn._place",
+                "after = replace(known, target=target, holder=holder)",
+                "after = replace(known, target=target, holder=holder, epoch=self._epoch)",
+            )
+        ],
+        [f"{LATE}.test_a_queue_that_is_aimed_back_before_it_came_stays_with_its_epoch"],
+    ),
+    Mutant(
+        "closed-stream-ends-the-session-at-once",
+        "a consumer whose connection breaks for a moment loses its queues (D20)",
+        [
+            Edit(
+                f"{DELIVERY}.sessions:Sessions.closed",
+                "False, min(times.until, now + seconds)",
+                "False, min(times.until, now)",
+            )
+        ],
+        [f"{SESSIONS}.test_who_comes_back_within_the_grace_keeps_its_queues"],
+    ),
+    Mutant(
+        "own-pause-is-their-silence",
+        "a leader that did not run for a while ends the sessions that it did not hear (D20)",
+        [
+            Edit(
+                f"{DELIVERY}.sessions:Sessions.over",
+                "if late > LATE_SECONDS:",
+                "if late < 0:",
+            )
+        ],
+        [
+            "unit.delivery.test_sessions."
+            "test_time_in_which_the_process_did_not_run_is_nobodys_silence"
+        ],
+    ),
+)
