@@ -202,13 +202,12 @@ def hunt(arguments: argparse.Namespace) -> int:
                 broken.append(error)
             else:
                 catches.append(found)
-                console.print(f"{found.mutant}: {found.by or 'survived'}", highlight=False)
+                alone = f"; seeds alone: {found.alone.describe()}" if found.alone else ""
+                console.print(f"{found.mutant}: {found.by or 'survived'}{alone}", highlight=False)
+                _keep(found)
     show(console, catches)
     for error in broken:
         console.print(error, markup=False, highlight=False)
-    if not broken:
-        rows = merged(known_rows(), [_kept(each, known.get(each.mutant, {})) for each in catches])
-        TABLE.write_text(json.dumps(rows, indent=1) + "\n")
     survivors = [each.mutant for each in catches if not each.by]
     for name in survivors:
         console.print(f"[red]survived[/red] {name}")
@@ -216,6 +215,13 @@ def hunt(arguments: argparse.Namespace) -> int:
         print(json.dumps({"caught": [asdict(each) for each in catches], "survived": survivors}))
     show_alone(console, catches)
     return 1 if survivors or broken else 0
+
+
+def _keep(found: Catch) -> None:
+    """Write what is known of one mutant, so that a run that is stopped has done something."""
+    before = {row["mutant"]: row for row in known_rows()}.get(found.mutant, {})
+    rows = merged(known_rows(), [_kept(found, before)])
+    TABLE.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def _kept(found: Catch, before: Row) -> Row:
