@@ -221,6 +221,7 @@ def _wrapped(twin: ModuleText, method: ast.FunctionDef, name: str) -> Edit:
     start, end = twin.start(method.body[0]), twin.end(method)
     given = [each.arg for each in method.args.args[1:]]
     given += [f"{each.arg}={each.arg}" for each in method.args.kwonlyargs]
+    given += [f"**{method.args.kwarg.arg}"] if method.args.kwarg is not None else []
     arguments = ", ".join(given)
     if method.name == "__init__":
         body = f"self._admin = Async{name}({arguments})\n        self._runner = SyncRunner()"

@@ -79,6 +79,8 @@ from dledger_client.errors import (
 from dledger_client.latency import TABLE_4X, TABLE_5X, LatencyTable
 from dledger_client.model import (
     Acknowledgement,
+    ConsumerGroup,
+    ConsumerGroupSettings,
     DeadLetter,
     Delivery,
     EntryMark,
@@ -92,6 +94,7 @@ from dledger_client.model import (
     QueueProgress,
     Retry,
     SendResult,
+    StartFrom,
     SuspendedRecord,
     TopicKind,
 )
@@ -125,8 +128,10 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerConflict",
     "ConsumerFenced",
+    "ConsumerGroup",
     "ConsumerGroupExists",
     "ConsumerGroupNotFound",
+    "ConsumerGroupSettings",
     "CorruptData",
     "DeadLetter",
     "DeadlineExpired",
@@ -169,6 +174,7 @@ __all__ = [
     "SendResult",
     "ServerBug",
     "StartAt",
+    "StartFrom",
     "SuspendedRecord",
     "TooManyTopics",
     "TopicExists",

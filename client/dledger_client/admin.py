@@ -2,7 +2,7 @@
 """Administration by blocking calls: each runs its twin of `admin_async.py`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from typing import Self, Unpack
 
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.routes import GroupRoute, TopicRoute
@@ -11,6 +11,8 @@ from dledger_client.admin_async import AsyncAdmin
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError
 from dledger_client.model import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
     EntryMark,
     FoundRecord,
     MemberStatus,
@@ -114,6 +116,35 @@ class Admin:
     def list_topics(self) -> list[TopicRoute]:
         """Return all topics as the control group has them, by name."""
         return self._runner.run(self._admin.list_topics())
+
+    # Consumer groups.
+
+    def create_consumer_group(
+        self, name: str, **settings: Unpack[ConsumerGroupSettings]
+    ) -> ConsumerGroup:
+        """Create a consumer group; what is left out of the settings has the cluster's default.
+
+        The same group again is no error; ConsumerGroupExists when it exists with other settings.
+        """
+        return self._runner.run(self._admin.create_consumer_group(name, **settings))
+
+    def update_consumer_group(
+        self, name: str, **settings: Unpack[ConsumerGroupSettings]
+    ) -> ConsumerGroup:
+        """Change the settings that are given; the others stay as they are."""
+        return self._runner.run(self._admin.update_consumer_group(name, **settings))
+
+    def delete_consumer_group(self, name: str) -> ConsumerGroup:
+        """Delete a consumer group with its offsets, retries and dead letters; return it."""
+        return self._runner.run(self._admin.delete_consumer_group(name))
+
+    def consumer_group(self, name: str) -> ConsumerGroup:
+        """Return a consumer group as the control group has it; ConsumerGroupNotFound."""
+        return self._runner.run(self._admin.consumer_group(name))
+
+    def consumer_groups(self) -> list[ConsumerGroup]:
+        """Return all consumer groups as the control group has them, by name."""
+        return self._runner.run(self._admin.consumer_groups())
 
     # Offsets.
 

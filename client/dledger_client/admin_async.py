@@ -7,7 +7,7 @@ Owns: what users call, and which group or member each call goes to. A call is a 
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from typing import Self, Unpack
 
 import grpc.aio
 
@@ -21,11 +21,14 @@ from dledger_client._shell import calls
 from dledger_client._shell.answers import found_records, hold_of, status_of
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.group.admin import GroupProgress, ResetTo
+from dledger_client._shell.group.objects import ConsumerGroups, group_of
 from dledger_client._shell.queries import Queries
 from dledger_client._shell.wire import failure, group_metadata, parse_addresses
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, error_of, invalid
 from dledger_client.model import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
     EntryMark,
     FoundRecord,
     MemberStatus,
@@ -62,6 +65,7 @@ class AsyncAdmin:
         self._cluster = Cluster(parse_addresses(bootstrap), config or ConnectionConfig())
         self._queries = Queries(self._cluster)
         self._progress = GroupProgress(self._cluster, self._queries)
+        self._groups = ConsumerGroups(self._cluster, self._queries)
         self._budget = self._cluster.config.call_timeout_ms / 1_000
 
     async def start(self) -> Self:
@@ -153,6 +157,35 @@ class AsyncAdmin:
     async def list_topics(self) -> list[TopicRoute]:
         """Return all topics as the control group has them, by name."""
         return await self._queries.list_topics()
+
+    # Consumer groups.
+
+    async def create_consumer_group(
+        self, name: str, **settings: Unpack[ConsumerGroupSettings]
+    ) -> ConsumerGroup:
+        """Create a consumer group; what is left out of the settings has the cluster's default.
+
+        The same group again is no error; ConsumerGroupExists when it exists with other settings.
+        """
+        return group_of(await self._groups.create(name, settings))
+
+    async def update_consumer_group(
+        self, name: str, **settings: Unpack[ConsumerGroupSettings]
+    ) -> ConsumerGroup:
+        """Change the settings that are given; the others stay as they are."""
+        return await self._groups.update(name, settings)
+
+    async def delete_consumer_group(self, name: str) -> ConsumerGroup:
+        """Delete a consumer group with its offsets, retries and dead letters; return it."""
+        return await self._groups.delete(name)
+
+    async def consumer_group(self, name: str) -> ConsumerGroup:
+        """Return a consumer group as the control group has it; ConsumerGroupNotFound."""
+        return await self._groups.find(name)
+
+    async def consumer_groups(self) -> list[ConsumerGroup]:
+        """Return all consumer groups as the control group has them, by name."""
+        return await self._groups.all()
 
     # Offsets.
 

@@ -2,9 +2,12 @@
 
 import enum
 from dataclasses import dataclass
+from typing import TypedDict
 
+from dledger_client.config import ConsumeOrder
 from dledger_client.errors import ClientError
 from dledger_proto.batch.codec import Record
+from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 Message = Record
 """One message to send: body, tag, keys, properties, time_ms (0: when it was handed over)."""
@@ -139,6 +142,76 @@ class QueueHold:
     offset: int
     until_ms: int
     """When the hold ends unless somebody renews it, ms since 1970, by the leader's clock."""
+
+
+class StartFrom(enum.IntEnum):
+    """Where a consumer group begins in a queue in which it has no offset (S103)."""
+
+    LAST = 0
+    FIRST = 1
+    TIME = 2
+    """At the first record stored at `start_time_ms` or later."""
+
+
+class ConsumerGroupSettings(TypedDict, total=False):
+    """What may be set of a consumer group. What is left out has the cluster's default."""
+
+    order: ConsumeOrder
+    retry_delays_ms: tuple[int, ...]
+    """The pause before each retry; the last one repeats."""
+    retries_max: int
+    """Failures that are retried; the next one is the last."""
+    dead_letters: bool
+    """True: what failed for the last time goes to the dead letters; False: it is done."""
+    start: StartFrom
+    start_time_ms: int
+    session_ms: int
+    """A consumer that is silent for so long is gone."""
+    lease_ms: int
+    """Of an ordered group: how long a consumer owns a queue without renewing it."""
+    strategy: str
+    """How queues are dealt out."""
+    pause_failures: int
+    """So many failures within a minute pause the group; 0: never."""
+    pause_share: int
+    """They must be so many percent of what was handed out."""
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """A consumer group: its settings, as in `ConsumerGroupSettings`, and where it is kept."""
+
+    name: str
+    id: bytes
+    """A new group of the same name has another one."""
+    coordinator: str
+    """The broker group that keeps its consumers."""
+    dead_letter_topic_id: bytes
+    control_index: int
+    """Index of the control group's log that decided this."""
+    order: ConsumeOrder
+    retry_delays_ms: tuple[int, ...]
+    retries_max: int
+    dead_letters: bool
+    start: StartFrom
+    start_time_ms: int
+    session_ms: int
+    lease_ms: int
+    strategy: str
+    pause_failures: int
+    pause_share: int
+    paused: bool
+
+    @property
+    def retry_topic(self) -> str:
+        """The topic of records that are to come again."""
+        return RETRY_TOPIC_PREFIX + self.name
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """The topic of records that failed for the last time."""
+        return DEAD_LETTER_TOPIC_PREFIX + self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ the newest state takes a read barrier first (D9, D10).
 from collections.abc import Iterator
 from typing import Final
 
-from dledger.state.consumers.settings import RETRY_TOPIC_PREFIX, GroupSettings
+from dledger.state.consumers.settings import GroupSettings
 from dledger.state.consumers.table import ConsumerGroup
 from dledger.state.lookup.key_index import UNKNOWN_OFFSET
 from dledger.state.progress.group import group_named
@@ -30,6 +30,7 @@ from dledger.state.values import (
 )
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import TIME_MS_MAX
+from dledger_proto.names import RETRY_TOPIC_PREFIX
 
 LAG_BYTES_MAX: Final = 1 << 62
 """No bound: the number of batches bounds what a question about lag looks at."""

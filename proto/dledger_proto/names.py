@@ -15,6 +15,10 @@ from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, TOPIC_NAME_LENGTH_MAX
 NAME_RULE: Final = "only letters, digits, % | _ and - are allowed"
 NO_SUCH_TOPIC: Final = "%NONE%"
 """The name to ask for when only the routes of groups are wanted. No topic can have this name."""
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
+GROUP_TOPIC_PREFIXES: Final = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
+"""How the names of the two topics of a consumer group begin."""
 CLIENT_ID_LENGTH_MAX: Final = 255
 """Length of the id that a consumer gives itself; RocketMQ's ids are like 10.0.0.1@4711#8812."""
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")

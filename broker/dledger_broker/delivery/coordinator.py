@@ -12,7 +12,7 @@ import structlog
 
 from dledger.raft.api import Leadership, Role
 from dledger.raft.driver.tasks import end_task
-from dledger.state.consumers.settings import RETRY_TOPIC_PREFIX, GroupSettings
+from dledger.state.consumers.settings import GroupSettings
 from dledger.state.events import Applied
 from dledger.state.queries import Queries
 from dledger.state.results import Joined
@@ -23,7 +23,7 @@ from dledger_broker.delivery.session_stream import SessionStream
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.process.tasks import start_running
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.names import check_group_name
+from dledger_proto.names import RETRY_TOPIC_PREFIX, check_group_name
 from dledger_proto.v1 import delivery_pb2 as pb
 
 CONFIRM_SECONDS: Final = 5.0

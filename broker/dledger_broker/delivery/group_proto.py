@@ -6,12 +6,13 @@ that it has to give back marked as revoked.
 
 from typing import TYPE_CHECKING, Final
 
-from dledger.state.consumers.settings import RETRY_TOPIC_PREFIX, GroupSettings
+from dledger.state.consumers.settings import GroupSettings
 from dledger.state.consumers.table import ConsumerGroup
 from dledger.state.queries import Queries
 from dledger.state.values import Topic
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.rpc.topic_proto import settings_to_proto
+from dledger_proto.names import RETRY_TOPIC_PREFIX
 from dledger_proto.v1 import delivery_pb2 as pb
 
 if TYPE_CHECKING:

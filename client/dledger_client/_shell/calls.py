@@ -89,6 +89,23 @@ CREATE_GROUP: Final = Method(
     write=True,
     name="CreateConsumerGroup",
 )
+UPDATE_GROUP: Final = Method(
+    "Delivery",
+    delivery_pb2.UpdateConsumerGroupRequest,
+    delivery_pb2.ConsumerGroupReply,
+    write=True,
+    repeatable=False,
+    name="UpdateConsumerGroup",
+)
+"""A late copy undoes what another has changed since."""
+DELETE_GROUP: Final = Method(
+    "Delivery",
+    delivery_pb2.DeleteConsumerGroupRequest,
+    delivery_pb2.ConsumerGroupReply,
+    write=True,
+    repeatable=False,
+    name="DeleteConsumerGroup",
+)
 CLAIM_QUEUES: Final = Method(
     "Delivery", delivery_pb2.ClaimQueuesRequest, delivery_pb2.ClaimQueuesReply, write=True
 )

@@ -63,13 +63,17 @@ class Queries:
         )
 
     async def list_topics(self) -> list[TopicRoute]:
+        """Return all topics as the control group has them, by name."""
+        return [topic_route(topic) for topic in await self.all_topics()]
+
+    async def all_topics(self) -> list[pb.Topic]:
         """Return all topics as the control group has them, by name; page by page."""
         group = await self.control_group()
         request = pb.ListTopicsRequest()
-        found: dict[str, TopicRoute] = {}
+        found: dict[str, pb.Topic] = {}
         while True:
             reply = await self._cluster.call(calls.LIST_TOPICS, request, group=group)
-            found.update((topic.name, topic_route(topic)) for topic in reply.topics)
+            found.update((topic.name, topic) for topic in reply.topics)
             if not reply.cursor:
                 return [found[name] for name in sorted(found)]
             request.cursor = reply.cursor

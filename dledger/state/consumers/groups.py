@@ -13,12 +13,7 @@ from typing import ClassVar, Final
 
 from dledger.state.commands.codec import UInt64
 from dledger.state.commands.command import Command
-from dledger.state.consumers.settings import (
-    DEAD_LETTER_TOPIC_PREFIX,
-    RETRY_TOPIC_PREFIX,
-    GroupSettings,
-    StartFrom,
-)
+from dledger.state.consumers.settings import GroupSettings, StartFrom
 from dledger.state.results import ConsumerGroupChanged, Refused
 from dledger.state.state import State
 from dledger.state.topics.layout import check_topic, grown, queues_of
@@ -27,7 +22,7 @@ from dledger.state.values import PERMISSION_READ, LayoutPart, Topic, TopicType
 from dledger.types import Entry
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
-from dledger_proto.names import check_group_name
+from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, check_group_name
 
 FIXED: Final = ("coordinator", "dead_letter_topic_id")
 """Settings that a creation decides for good."""
@@ -130,6 +125,8 @@ class UpdateConsumerGroup(Command[ConsumerGroupChanged]):
         settings = replace(
             settings, **{field: getattr(self.settings, field) for field in self.fields}
         )
+        if settings.start is StartFrom.LAST and "start" in self.fields:
+            settings = replace(settings, start_time_ms=entry.time_ms)
         retry = replace(retry, settings=(settings,), control_index=entry.ref.index)
         check_topic(retry)
         state.topics.store(retry)
@@ -211,7 +208,7 @@ def _differences(known: Topic, wanted: Topic) -> str:
         return f"as {known.name} of id {known.topic_id.hex()}, which is deleted"
     if known.name != wanted.name:
         return f"by the id {known.topic_id.hex()} as {known.name}"
-    has, asked = known.consumer_group, wanted.consumer_group
+    has, (asked,) = known.consumer_group, wanted.settings
     if has is None:
         return f"as a plain topic {known.name}"
     different = [

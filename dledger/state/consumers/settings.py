@@ -1,6 +1,6 @@
 """The settings of a consumer group, and their limits.
 
-Owns: the values, the defaults, the names of the two topics of a group. Not: how they are changed.
+Owns: the values, the defaults. Not: how they are changed.
 A consumer group is its retry topic with these settings in the topic's row (docs/delivery.md).
 """
 
@@ -12,9 +12,6 @@ from dledger.state.commands.codec import Int64, UInt32
 from dledger_proto.errors import DledgerError, invalid
 from dledger_proto.limits import TIME_MS_MAX
 
-RETRY_TOPIC_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
-GROUP_TOPIC_PREFIXES: Final = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE

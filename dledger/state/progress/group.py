@@ -5,10 +5,11 @@ A consumer group is its retry topic with settings in the topic's row (docs/deliv
 
 from typing import NamedTuple
 
-from dledger.state.consumers.settings import RETRY_TOPIC_PREFIX, ConsumeOrder, GroupSettings
+from dledger.state.consumers.settings import ConsumeOrder, GroupSettings
 from dledger.state.queues.table import QueueId
 from dledger.state.topics.table import TopicTable
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.names import RETRY_TOPIC_PREFIX
 
 
 class Group(NamedTuple):

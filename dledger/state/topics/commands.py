@@ -35,11 +35,6 @@ from typing import ClassVar
 
 from dledger.state.commands.codec import Int64, UInt8, UInt32, UInt64
 from dledger.state.commands.command import Command
-from dledger.state.consumers.settings import (
-    DEAD_LETTER_TOPIC_PREFIX,
-    GROUP_TOPIC_PREFIXES,
-    RETRY_TOPIC_PREFIX,
-)
 from dledger.state.results import Refused, TopicChanged, TopicsForgotten
 from dledger.state.state import State
 from dledger.state.topics.layout import (
@@ -55,6 +50,7 @@ from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
+from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, GROUP_TOPIC_PREFIXES, RETRY_TOPIC_PREFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dledger.state.consumers.groups import (
     UpdateConsumerGroup,
     WidenConsumerGroup,
 )
-from dledger.state.consumers.settings import ConsumeOrder, GroupSettings
+from dledger.state.consumers.settings import ConsumeOrder, GroupSettings, StartFrom
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.results import ConsumerGroupChanged, TopicChanged
 from dledger.state.tables import Table
@@ -142,6 +142,16 @@ def test_an_update_changes_what_it_names() -> None:
     assert driven.machine.queries.group_by_name("billing") == (
         result.retry, result.retry.consumer_group,
     )  # fmt: skip
+
+
+def test_a_group_that_is_to_begin_last_is_stamped_by_the_change() -> None:
+    """What it calls younger than itself is younger than that change."""
+    driven = with_billing()
+    timed = replace(SETTINGS, start=StartFrom.TIME, start_time_ms=7)
+    changed(driven, UpdateConsumerGroup(BILLING, ("start", "start_time_ms"), timed))
+    result = changed(driven, UpdateConsumerGroup(BILLING, ("start",), SETTINGS))
+    (settings,) = result.retry.settings
+    assert settings.start_time_ms == driven.log.entries[-1].time_ms
 
 
 def test_a_group_grows_into_new_broker_groups() -> None:

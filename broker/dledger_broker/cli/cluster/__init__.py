@@ -1,11 +1,12 @@
 """Commands about a running cluster.
 
-group_progress  `dledger group lag`, `resume`: how far a consumer group is, and its pauses
-health          `dledger health`: whether one process answers
-holds           `dledger hold`: what keeps queues from being trimmed; list it, end it
-offsets         `dledger offsets`, `trim`, `transfer`
-routes          `dledger routes`: where clients are sent, and which member claims what
-status          `dledger status`: every member of every group, asked one by one, in a table
-status_rows     The rows of `dledger status`: what members said, made into one row for each
-topics          `dledger topic`: create, list, describe, update, delete
+consumer_groups  `dledger group create`, `update`, `delete`, `list`, `show`
+group_progress   `dledger group lag`, `resume`: how far a consumer group is, and its pauses
+health           `dledger health`: whether one process answers
+holds            `dledger hold`: what keeps queues from being trimmed; list it, end it
+offsets          `dledger offsets`, `trim`, `transfer`
+routes           `dledger routes`: where clients are sent, and which member claims what
+status           `dledger status`: every member of every group, asked one by one, in a table
+status_rows      The rows of `dledger status`: what members said, made into one row for each
+topics           `dledger topic`: create, list, describe, update, delete
 """

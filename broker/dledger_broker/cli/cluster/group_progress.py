@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from dledger_broker.cli.cluster.consumer_groups import add_objects
 from dledger_broker.cli.cluster.topics import QueueBounds, queue_bounds
 from dledger_broker.cli.connect import DEFAULT_NAME_SERVERS, Cluster, NameServers, Timeout
 from dledger_broker.cli.output import CommandFailed, JsonFlag, note, print_rows
@@ -31,7 +32,10 @@ GroupName = Annotated[str, typer.Argument(help="Name of the consumer group.", sh
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    group = typer.Typer(help="Watch and resume consumer groups.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Create, list, change, delete, watch consumer groups.", no_args_is_help=True
+    )
+    add_objects(group)
     group.command()(lag)
     group.command()(resume)
     app.add_typer(group, name="group")

@@ -23,6 +23,7 @@ from dledger_broker.cli.output import (
     say,
 )
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
+from dledger_proto.names import GROUP_TOPIC_PREFIXES
 from dledger_proto.v1.broker_pb2 import (
     CreateTopicReply,
     CreateTopicRequest,
@@ -97,11 +98,17 @@ def list_topics(
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     deleted: Annotated[bool, typer.Option("--deleted", help="Show deleted topics, too.")] = False,
+    of_groups: Annotated[
+        bool,
+        typer.Option("--all", help="Show the topics of retries and of dead letters, too."),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List all topics."""
+    """List all topics but those that consumer groups have for themselves."""
     with Cluster(name_servers, timeout) as cluster:
-        topics = _all_topics(cluster, ListTopicsRequest(with_deleted=deleted))
+        topics = all_topics(cluster, ListTopicsRequest(with_deleted=deleted))
+    if not of_groups:
+        topics = [topic for topic in topics if not topic.name.startswith(GROUP_TOPIC_PREFIXES)]
     rows = sorted(
         map(topic_row if as_json else shown_row, topics), key=lambda row: str(row["topic"])
     )
@@ -109,7 +116,7 @@ def list_topics(
     print_rows(rows, columns, as_json=as_json, empty="no topics")
 
 
-def _all_topics(cluster: Cluster, request: ListTopicsRequest) -> list[Topic]:
+def all_topics(cluster: Cluster, request: ListTopicsRequest) -> list[Topic]:
     """Read all pages. A topic that changed meanwhile comes again, and its newer row counts."""
     found: dict[bytes, Topic] = {}
     while True:

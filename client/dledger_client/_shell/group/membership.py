@@ -25,10 +25,12 @@ from dledger_client._core.routes import RefreshRoutes
 from dledger_client._shell import calls
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.driver import Driver
+from dledger_client._shell.group.objects import ConsumerGroups
 from dledger_client._shell.queries import Queries
 from dledger_client._shell.wire import failure, group_metadata
 from dledger_client.config import ConsumerConfig, StartAt
-from dledger_client.errors import ClientError, ConsumerGroupNotFound, error_of, invalid
+from dledger_client.errors import ClientError, error_of, invalid
+from dledger_client.model import ConsumerGroupSettings, StartFrom
 from dledger_proto.errors import Code
 from dledger_proto.rpc.raw import RawStreamCall, raw_stream, read_frame
 from dledger_proto.v1 import broker_pb2 as pb
@@ -129,26 +131,15 @@ class Membership:
         self.driver.advance()
 
     async def _find_group(self) -> delivery_pb2.ConsumerGroup:
-        """Return the consumer group; create it as `Queries.create` creates a topic."""
-        name, config = self._config.group, self._config
-        request = delivery_pb2.CreateConsumerGroupRequest(
-            name=name, automatic=True, id=_machine.random_bytes(ID_SIZE)
+        """Return the consumer group; create it if need be."""
+        config, settings = self._config, ConsumerGroupSettings()
+        if config.order:
+            settings["order"] = config.order
+        if config.start_at is StartAt.FIRST:
+            settings["start"] = StartFrom.FIRST
+        return await ConsumerGroups(self._cluster, self._queries).create(
+            config.group, settings, automatic=True, only_find=not config.create_group
         )
-        is_first = config.start_at is StartAt.FIRST
-        request.settings.order = pb.ConsumeOrder.ValueType(config.order)
-        request.settings.start = pb.START_FROM_FIRST if is_first else pb.START_FROM_LAST
-        request.fields.extend(("order", "start"))
-        control = await self._queries.control_group()
-        reply = await self._cluster.call(calls.LOOK_FOR_GROUP, request, group=control)
-        if not reply.HasField("group"):
-            if not config.create_group:
-                raise ConsumerGroupNotFound(
-                    Code.CONSUMER_GROUP_NOT_FOUND,
-                    f"consumer group {name} does not exist, and create_group is off",
-                )
-            request.known_index = reply.known_index
-            reply = await self._cluster.call(calls.CREATE_GROUP, request, group=control)
-        return reply.group
 
     # Actions.
 
