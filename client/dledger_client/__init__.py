@@ -97,6 +97,7 @@ from dledger_client.model import (
     StartFrom,
     SuspendedRecord,
     TopicKind,
+    WaitingTimer,
 )
 from dledger_client.producer import Producer
 from dledger_client.producer_async import AsyncProducer
@@ -185,6 +186,7 @@ __all__ = [
     "Unavailable",
     "UnknownOutcome",
     "UnreadableData",
+    "WaitingTimer",
     "__version__",
     "by_groups",
     "by_hash",

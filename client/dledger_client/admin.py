@@ -20,6 +20,7 @@ from dledger_client.model import (
     QueueHold,
     QueueProgress,
     TopicKind,
+    WaitingTimer,
 )
 
 
@@ -230,6 +231,26 @@ class Admin:
     ) -> list[QueueHold]:
         """Return up to `limit` holds that last: of a queue, of a topic, or of all topics."""
         return self._runner.run(self._admin.holds(topic, queue, limit=limit))
+
+    # Timers.
+
+    def recall(self, message_id: bytes | str) -> int:
+        """Take a delayed message back; return when it was due, ms since 1970.
+
+        Raises NotFound when no timer has the message: it was delivered or recalled.
+        """
+        return self._runner.run(self._admin.recall(message_id))
+
+    def timers(
+        self, topic: str = "", *, from_ms: int = 0, to_ms: int = 0, limit: int = 1_000
+    ) -> list[WaitingTimer]:
+        """Return up to `limit` timers that are due from one time to another (0: no end), by time.
+
+        Delayed messages and retries, of a topic or of all topics.
+        """
+        return self._runner.run(
+            self._admin.timers(topic, from_ms=from_ms, to_ms=to_ms, limit=limit)
+        )
 
     # Groups and members.
 

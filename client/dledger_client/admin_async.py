@@ -22,7 +22,7 @@ from dledger_client._shell.answers import found_records, hold_of, status_of
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.group.admin import GroupProgress, ResetTo
 from dledger_client._shell.group.objects import ConsumerGroups, group_of
-from dledger_client._shell.queries import Queries
+from dledger_client._shell.queries import Queries, recall_timer, timers_of
 from dledger_client._shell.wire import failure, group_metadata, parse_addresses
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, error_of, invalid
@@ -36,6 +36,7 @@ from dledger_client.model import (
     QueueHold,
     QueueProgress,
     TopicKind,
+    WaitingTimer,
 )
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT
@@ -311,6 +312,34 @@ class AsyncAdmin:
                 request.after = reply.next
         return found
 
+    # Timers.
+
+    async def recall(self, message_id: bytes | str) -> int:
+        """Take a delayed message back; return when it was due, ms since 1970.
+
+        Raises NotFound when no timer has the message: it was delivered or recalled.
+        """
+        wanted = _message_id(message_id)
+        groups = [group.name for group in await self.groups()]
+        return await recall_timer(self._cluster, groups, wanted)
+
+    async def timers(
+        self, topic: str = "", *, from_ms: int = 0, to_ms: int = 0, limit: int = 1_000
+    ) -> list[WaitingTimer]:
+        """Return up to `limit` timers that are due from one time to another (0: no end), by time.
+
+        Delayed messages and retries, of a topic or of all topics.
+        """
+        for name, number in (("from_ms", from_ms), ("to_ms", to_ms)):
+            check_integer(name, number)
+        check_integer("limit", limit, UINT32_MAX)
+        if topic:
+            route = await self._queries.topic(topic)
+            groups = list(dict.fromkeys(group for group, _ in route.parts))
+        else:
+            groups = [group.name for group in await self.groups()]
+        return await timers_of(self._cluster, groups, topic, from_ms, to_ms, limit)
+
     # Groups and members.
 
     async def groups(self) -> list[GroupRoute]:
@@ -430,12 +459,7 @@ class AsyncAdmin:
 
     async def lookup_message(self, message_id: bytes | str) -> list[FoundRecord]:
         """Return the record with an id (24 bytes, or 48 hex digits); [] if there is none."""
-        if isinstance(message_id, str):
-            try:
-                message_id = bytes.fromhex(message_id)
-            except ValueError:
-                raise invalid(f"message_id: {message_id!r}, must be 48 hex digits") from None
-        request = pb.LookupMessageRequest(message_id=message_id)
+        request = pb.LookupMessageRequest(message_id=_message_id(message_id))
         replies = await asyncio.gather(
             *(
                 self._cluster.call(calls.LOOKUP_MESSAGE, request, group=group.name)
@@ -459,3 +483,12 @@ class AsyncAdmin:
         request = pb.LookupOffsetRequest(queue=ref, offset=offset)
         reply = await self._cluster.call(calls.LOOKUP_OFFSET, request, group=group)
         return found_records(reply.records, self._cluster.routes)
+
+
+def _message_id(message_id: bytes | str) -> bytes:
+    if isinstance(message_id, bytes):
+        return message_id
+    try:
+        return bytes.fromhex(message_id)
+    except ValueError:
+        raise invalid(f"message_id: {message_id!r}, must be 48 hex digits") from None

@@ -215,6 +215,24 @@ class ConsumerGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingTimer:
+    """What is put into a queue at `due_ms`: a delayed batch, or a retry."""
+
+    due_ms: int
+    """Milliseconds since 1970, by the leader's clock."""
+    topic: str
+    """Empty when the topic's name is not known any more."""
+    topic_id: bytes
+    group: str
+    queue: int
+    record_count: int
+    message_id: bytes
+    """Of the first record, 24 bytes; empty: it cannot be recalled."""
+    attempts: int
+    """Of a retry: how often the record failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendedRecord:
     """A record of an ordered consumer group that failed and is to be handed out again."""
 

@@ -8,7 +8,9 @@ Owns: what a user calls, and the checks before anything is sent. Everything else
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
+from dledger_client import _machine
 from dledger_client._core.arguments import checked_timeout
+from dledger_client._core.delays import delivery_time
 from dledger_client._core.delivery import outcomes
 from dledger_client._core.message_checks import check_topic, make_record, taken_over
 from dledger_client._core.producer.topics import Pin
@@ -87,6 +89,9 @@ class Producer:
         queue: int | None = None,
         selector: QueueSelector | None = None,
         argument: object = None,
+        delay_ms: float | None = None,
+        deliver_at_ms: int | None = None,
+        delay_level: int | None = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
         """Send one message and wait until it is stored on a majority.
@@ -95,14 +100,19 @@ class Producer:
         gets `argument`) bind the message to a queue, at most one of them. Waits while the buffer
         is full. Interrupting the wait does not take the message back. Raises MessageIllegal before
         anything is sent, NotStored or UnknownOutcome after.
+
+        `delay_ms`, `deliver_at_ms` (since 1970) or `delay_level` (RocketMQ's, 1 to 18) delay the
+        delivery, by this machine's clock and at most 40 days. The result then has offset -1;
+        `Admin.recall` takes its message id.
         """
         self._runner.check_may_wait()
         if topic not in self._checked:
             self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties)
         pin = None
-        if queue is not None or ordering_key is not None or selector is not None:
-            pin = _pin(queue, ordering_key, selector, argument)
+        due_ms = _due(delay_ms, deliver_at_ms, delay_level)
+        if due_ms or queue is not None or ordering_key is not None or selector is not None:
+            pin = _pin(queue, ordering_key, selector, argument, due_ms)
         timeout = self._timeout(timeout_ms)
         if self._engine.is_full(size):
             self._runner.make_room(self._engine, size, timeout)
@@ -118,6 +128,9 @@ class Producer:
         queue: int | None = None,
         selector: QueueSelector | None = None,
         argument: object = None,
+        delay_ms: float | None = None,
+        deliver_at_ms: int | None = None,
+        delay_level: int | None = None,
         timeout_ms: float | None = None,
     ) -> list[SendResult]:
         """Send messages together: all are stored or none, in one queue, at consecutive offsets.
@@ -140,7 +153,8 @@ class Producer:
                 f"send_many: {len(records)} messages of together {size} bytes,"
                 f" at most {BATCH_RECORDS_MAX} and {BODY_SIZE_MAX}",
             )
-        pin = _pin(queue, ordering_key, selector, argument)
+        due_ms = _due(delay_ms, deliver_at_ms, delay_level)
+        pin = _pin(queue, ordering_key, selector, argument, due_ms)
         timeout = self._timeout(timeout_ms)
         self._runner.make_room(self._engine, size, timeout)
         future = self._engine.take_batch(SendFuture(), topic, records, size, pin, timeout)
@@ -160,6 +174,9 @@ class Producer:
         queue: int | None = None,
         selector: QueueSelector | None = None,
         argument: object = None,
+        delay_ms: float | None = None,
+        deliver_at_ms: int | None = None,
+        delay_level: int | None = None,
         timeout_ms: float | None = None,
         on_done: Callable[[SendFuture], object] | None = None,
     ) -> SendFuture:
@@ -172,8 +189,9 @@ class Producer:
             self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties)
         pin = None
-        if queue is not None or ordering_key is not None or selector is not None:
-            pin = _pin(queue, ordering_key, selector, argument)
+        due_ms = _due(delay_ms, deliver_at_ms, delay_level)
+        if due_ms or queue is not None or ordering_key is not None or selector is not None:
+            pin = _pin(queue, ordering_key, selector, argument, due_ms)
         timeout = self._timeout(timeout_ms)
         self._runner.insist_on_room(self._engine, size, timeout)
         return self._engine.take_from_thread(SendFuture(on_done), topic, record, size, pin, timeout)
@@ -189,11 +207,15 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         ordering_key: str | bytes | None = None,
         queue: int | None = None,
+        delay_ms: float | None = None,
+        deliver_at_ms: int | None = None,
+        delay_level: int | None = None,
     ) -> None:
         """Hand one message over without an outcome: no answer, no repeat, no message id."""
         self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties)
-        pin = _pin(queue, ordering_key, None, None)
+        due_ms = _due(delay_ms, deliver_at_ms, delay_level)
+        pin = _pin(queue, ordering_key, None, None, due_ms)
         timeout = self._timeout(None)
         self._runner.insist_on_room(self._engine, size, timeout)
         self._engine.take_from_thread(SendFuture(), topic, record, size, pin, timeout, one_way=True)
@@ -240,15 +262,22 @@ class Producer:
                 self._checked.add(topic)
 
 
+def _due(delay_ms: float | None, deliver_at_ms: int | None, delay_level: int | None) -> int:
+    if delay_ms is None and deliver_at_ms is None and delay_level is None:
+        return 0
+    return delivery_time(delay_ms, deliver_at_ms, delay_level, _machine.wall_ms())
+
+
 def _pin(
     queue: int | None,
     ordering_key: str | bytes | None,
     selector: QueueSelector | None,
     argument: object,
+    delivery_time_ms: int,
 ) -> Pin | None:
     given = (queue is not None) + (ordering_key is not None) + (selector is not None)
     if given == 0:
-        return None
+        return Pin(delivery_time_ms=delivery_time_ms) if delivery_time_ms else None
     if given > 1:
         raise illegal(f"queue, ordering_key, selector: {given} are given, at most one may be")
     if queue is not None and (type(queue) is not int or queue < 0):
@@ -257,4 +286,4 @@ def _pin(
         ordering_key = ordering_key.encode()
     elif ordering_key is not None and not isinstance(ordering_key, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise illegal(f"ordering_key: {ordering_key!r}, must be str or bytes")
-    return Pin(queue, ordering_key, selector, argument)
+    return Pin(queue, ordering_key, selector, argument, delivery_time_ms)

@@ -209,6 +209,11 @@ class Queries:
         return self._state.timers.next_due_ms
 
     @property
+    def earliest_due_ms(self) -> int | None:
+        """No timer is due before this leader time; None: no timer waits. It costs nothing."""
+        return self._state.timers.earliest_ms
+
+    @property
     def timers_waiting(self) -> int:
         """How many timers wait in this broker group."""
         return self._state.timers.waiting

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "offsets": "cluster.offsets",
     "trim": "cluster.offsets",
     "hold": "cluster.holds",
+    "timer": "messages.timer",
     "transfer": "cluster.offsets",
     "lift-quarantine": "cluster.offsets",
     "export": "exports.export",

@@ -34,6 +34,7 @@ from dledger_broker.group.duties import duties
 from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
+from dledger_broker.process.firing import TimerFiring
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.platform import Platform
 from dledger_broker.process.tasks import start_running
@@ -64,6 +65,7 @@ class GroupRuntime:
         self._channels = channels
         self._links: dict[MemberId, PeerLink] = {}
         self._upkeep_task: asyncio.Task[None] | None = None
+        self._firing_task: asyncio.Task[None] | None = None
         self._telling_topics = False
         self.known_index: Callable[[], int] = lambda: 0
         """Returns the index up to which this member knows all decisions of the control group."""
@@ -186,6 +188,8 @@ class GroupRuntime:
         own = duties(config.topics.producer_expiry_ms, self.broker_groups)
         upkeep = Upkeep(self.view, own, self.known_index)
         self._upkeep_task = start_running(upkeep.run, f"upkeep {names.group}")
+        firing = TimerFiring(self.view)
+        self._firing_task = start_running(firing.run, f"timers {names.group}")
 
     async def hand_over(self) -> None:
         """Give leadership away; nothing when this member does not lead, or is alone."""
@@ -205,6 +209,8 @@ class GroupRuntime:
         """Save, close; at most about `limit` seconds when a disk hangs."""
         if self._upkeep_task is not None:
             self._upkeep_task.cancel()
+        if self._firing_task is not None:
+            self._firing_task.cancel()
         await self._forwarder.stop()
         ended = False
         try:

@@ -1,6 +1,7 @@
 """The pure half of the client: decisions without I/O, clock or chance.
 
 arguments       Checks of numbers that callers give, before anything depends on them
+delays          When a message is to be delivered: its delay, its time or its level
 delivery        Where the outcome of one message is found: its batch, and its position in it
 ids             Producer ids and running numbers (D11, S117)
 members         Which member of a group to ask

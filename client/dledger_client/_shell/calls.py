@@ -106,6 +106,17 @@ DELETE_GROUP: Final = Method(
     repeatable=False,
     name="DeleteConsumerGroup",
 )
+RECALL_TIMER: Final = Method(
+    "Delivery",
+    delivery_pb2.RecallTimerRequest,
+    delivery_pb2.RecallTimerReply,
+    write=True,
+    repeatable=False,
+)
+"""A repeat of what took effect would find no timer."""
+LIST_TIMERS: Final = Method(
+    "Delivery", delivery_pb2.ListTimersRequest, delivery_pb2.ListTimersReply, write=False
+)
 CLAIM_QUEUES: Final = Method(
     "Delivery", delivery_pb2.ClaimQueuesRequest, delivery_pb2.ClaimQueuesReply, write=True
 )

@@ -1,4 +1,4 @@
-"""Calls about topics, queues, offsets and keys that several client objects share (asyncio).
+"""Calls about topics, queues, offsets, keys, timers, shared by client objects (asyncio).
 
 Owns: finding and creating topics, splitting a question by group, joining the answers. Not:
 streams.
@@ -14,10 +14,11 @@ from dledger_client._core.routes import RouteChange, TopicRoute, topic_route
 from dledger_client._shell import calls
 from dledger_client._shell.cluster import Cluster, still_unknown
 from dledger_client.errors import ClientError, TopicNotFound, code_of, error_of
-from dledger_client.model import QueueBounds
+from dledger_client.model import QueueBounds, WaitingTimer
 from dledger_proto.errors import Code
-from dledger_proto.limits import LOOKUP_LIMIT_MAX
+from dledger_proto.limits import LOOKUP_LIMIT_MAX, TIMERS_PER_PAGE_MAX
 from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import delivery_pb2 as dpb
 
 QUEUES_ASKED_AT_ONCE = 256
 """By one call; a member takes up to `limits.QUEUES_PER_CALL_MAX`."""
@@ -293,3 +294,57 @@ async def _all(ask: _Ask, portions: Sequence[tuple[str, Portion]]) -> None:
     unknown = [each for each in errors if isinstance(each, ClientError) and not each.definite]
     for error in (*unknown, *errors):
         raise error
+
+
+async def recall_timer(cluster: Cluster, groups: Iterable[str], message_id: bytes) -> int:
+    """Take a delayed message back; return when it was due. NOT_FOUND when no timer has it.
+
+    A message id does not say where its message is, so every group is asked until one has it. An
+    error of a group is raised only when no other group has it.
+    """
+    request = dpb.RecallTimerRequest(message_id=message_id)
+    failed: ClientError | None = None
+    for group in groups:
+        try:
+            return (await cluster.call(calls.RECALL_TIMER, request, group=group)).due_ms
+        except ClientError as error:
+            if error.code is not Code.NOT_FOUND:
+                failed = error
+    raise failed or error_of(
+        Code.NOT_FOUND,
+        f"message {message_id.hex()}: no timer waits for it; it was delivered or recalled, or it "
+        "was not delayed",
+    )
+
+
+async def timers_of(
+    cluster: Cluster, groups: Iterable[str], topic: str, from_ms: int, to_ms: int, limit: int
+) -> list[WaitingTimer]:
+    """Return up to `limit` timers of all groups, in the order of their times."""
+    found: list[WaitingTimer] = []
+    for group in groups:
+        of_group: list[WaitingTimer] = []
+        request = dpb.ListTimersRequest(topic=topic, from_ms=from_ms, to_ms=to_ms)
+        while len(of_group) < limit:
+            request.limit = min(limit - len(of_group), TIMERS_PER_PAGE_MAX)
+            reply = await cluster.call(calls.LIST_TIMERS, request, group=group)
+            of_group += [_timer(row, group) for row in reply.timers]
+            if not reply.cursor:
+                break
+            request.cursor = reply.cursor
+        found += of_group
+    found.sort(key=lambda timer: timer.due_ms)
+    return found[:limit]
+
+
+def _timer(row: dpb.ListTimersReply.Timer, group: str) -> WaitingTimer:
+    return WaitingTimer(
+        due_ms=row.due_ms,
+        topic=row.topic,
+        topic_id=row.topic_id,
+        group=group,
+        queue=row.queue,
+        record_count=row.record_count,
+        message_id=row.message_id,
+        attempts=row.attempts,
+    )

@@ -67,6 +67,13 @@ class TimerTable:
         self._from = rows[0][0]
         return due_of(rows[0][0])
 
+    @property
+    def earliest_ms(self) -> int | None:
+        """A bound of `next_due_ms` from below, without a look at the store."""
+        if not self._waiting:
+            return None
+        return due_of(self._from) if len(self._from) > 8 else 0
+
     def check_room(self, count: int = 1) -> None:
         """Refuse more timers than may wait: TOO_MANY_TIMERS."""
         if self._waiting + count > TIMERS_MAX:

@@ -18,7 +18,10 @@ from tests.unit.client.fake_member import Does, FakeCluster
 from tests.unit.client.helpers import run
 from tests.waiting import until
 
-PLAIN = Dressing(tag="", keys=(), properties={}, ordering_key=None, queue=0)
+PLAIN = Dressing(
+    tag="", keys=(), properties={}, ordering_key=None, queue=0, delay_ms=None, deliver_at_ms=None,
+    delay_level=None,
+)  # fmt: skip
 
 
 class Typed:

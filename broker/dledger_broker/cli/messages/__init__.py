@@ -5,4 +5,5 @@ consume  `dledger consume`: share a topic's messages with a group, and commit
 lines    Lines of a source that may be slow: a thread waits for it, the event loop never does
 send     `dledger send`: messages from arguments, a file or standard input, one per line
 tail     `dledger tail`: print a topic's messages, from any place, and follow it
+timer    `dledger timer`: list delayed messages, and take one back
 """

@@ -33,6 +33,7 @@ from dledger_broker.cli.output import (
     print_rows,
     progress_bar,
 )
+from dledger_broker.cli.values import parse_duration, parse_time
 from dledger_client import (
     AsyncProducer,
     AsyncSendFuture,
@@ -65,6 +66,9 @@ class Dressing(TypedDict):
     properties: dict[str, str]
     ordering_key: str | None
     queue: int | None
+    delay_ms: float | None
+    deliver_at_ms: int | None
+    delay_level: int | None
 
 
 @dataclass(slots=True)
@@ -142,6 +146,11 @@ def send(
     properties: Annotated[
         list[str] | None, typer.Option("--property", help="NAME=VALUE (repeatable).")
     ] = None,
+    delay: Annotated[str, typer.Option(help="Deliver after this time: 5s, 10m, 2h, 3d.")] = "",
+    deliver_at: Annotated[str, typer.Option(help="Deliver at this time.")] = "",
+    delay_level: Annotated[
+        int | None, typer.Option(min=1, help="Deliver after RocketMQ's level, 1 to 18.")
+    ] = None,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
@@ -151,6 +160,9 @@ def send(
     Messages given as arguments are printed with queue, offset and id; lines of a file as a summary.
     Each line is sent as soon as it is read, without its line feed, and has the whole --timeout. At
     the end of the input, or when interrupted, the command waits for messages in flight.
+
+    A delayed message has offset -1: it has none until it is delivered. `dledger timer recall` takes
+    its id.
     """
     if bodies and file is not None:
         bad_input("both messages and --file are given", "give one of them")
@@ -162,22 +174,29 @@ def send(
         properties=_properties(properties or []),
         ordering_key=key or None,
         queue=queue,
+        delay_ms=parse_duration(delay, "--delay") if delay else None,
+        deliver_at_ms=parse_time(deliver_at, "--deliver-at") if deliver_at else None,
+        delay_level=delay_level,
     )
+    make = _producer(name_servers, timeout)
     if bodies:
-        code = asyncio.run(
-            _send_few(topic, bodies, dressing, _producer(name_servers, timeout), as_json=as_json)
-        )
+        code = asyncio.run(_send_few(topic, bodies, dressing, make, as_json=as_json))
     else:
-        make = _producer(name_servers, timeout)
-        with _source(file) as read:
-            shows = not (as_json or _is_typed(file))  # a bar would be drawn over what is typed
-            code = asyncio.run(
-                send_lines(topic, read, dressing, make, as_json=as_json, shows_progress=shows)
-            )
+        code = _send_file(topic, file, dressing, make, as_json=as_json)
     raise typer.Exit(code)
 
 
 MakeProducer = Callable[[], AsyncProducer]
+
+
+def _send_file(
+    topic: str, file: Path | None, dressing: Dressing, make: MakeProducer, *, as_json: bool
+) -> int:
+    with _source(file) as read:
+        shows = not (as_json or _is_typed(file))  # a bar would be drawn over what is typed
+        return asyncio.run(
+            send_lines(topic, read, dressing, make, as_json=as_json, shows_progress=shows)
+        )
 
 
 def _producer(name_servers: str, timeout: float) -> MakeProducer:

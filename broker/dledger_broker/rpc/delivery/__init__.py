@@ -2,4 +2,5 @@
 
 groups    Consumer groups as objects of the cluster: create, update, delete
 progress  Progress of consumer groups: claims, releases, what is known of each queue, lag
+timers    Timers: recalling a delayed message, listing what waits
 """

@@ -47,6 +47,8 @@ class Batch:
     """Every record is bound to this queue by its ordering key: its topic is FIFO."""
     is_movable: bool = True
     """No record is bound to this queue by number, ordering key or selector."""
+    delivery_time_ms: int = 0
+    """Milliseconds since 1970; 0: at once."""
     base_number: int = -1
     base_sequence: int = -1
     """-1: not stamped."""
@@ -83,6 +85,7 @@ class Batch:
                 base_time_ms=base_time_ms,
                 compression=kind,
                 keyed=self.is_keyed,
+                delivery_time_ms=self.delivery_time_ms,
             )
         elif stamp is not None and (stamp.epoch, stamp.base_sequence) != (
             self._stamped_epoch,

@@ -97,10 +97,18 @@ class SendBuffer:
             del self._lanes[key]
 
     def append(
-        self, lane: Lane, record: Record, size: int, deadline: float, now: float, *, movable: bool
+        self,
+        lane: Lane,
+        record: Record,
+        size: int,
+        deadline: float,
+        now: float,
+        *,
+        movable: bool,
+        delivery_time_ms: int = 0,
     ) -> Batch:
         """Add a record to its lane; return its batch (the record is the last one in it)."""
-        batch, is_new = lane.append(record, size, deadline, now, self.limits)
+        batch, is_new = lane.append(record, size, deadline, now, self.limits, delivery_time_ms)
         if is_new:
             self._enter(lane, batch)
         else:
@@ -118,10 +126,12 @@ class SendBuffer:
         now: float,
         *,
         movable: bool,
+        delivery_time_ms: int = 0,
     ) -> Batch:
         """Add records as a batch of their own, closed."""
         batch = lane.append_batch(records, size, deadline, now)
         batch.is_movable = movable
+        batch.delivery_time_ms = delivery_time_ms
         self._enter(lane, batch)
         return batch
 

@@ -23,7 +23,7 @@ from dledger_client._core.producer.buffer import SendBuffer
 from dledger_client._core.producer.group_sender import GroupSender
 from dledger_client._core.producer.lane import GatherLimits
 from dledger_client._core.producer.parking import Parking
-from dledger_client._core.producer.topics import Parked, Pin, QueueChoice, TopicState
+from dledger_client._core.producer.topics import Parked, Pin, QueueChoice, TopicState, is_movable
 from dledger_client._core.retry import final_error
 from dledger_client._core.routes import RefreshRoutes, RouteChange, RouteTable
 from dledger_client.config import ProducerConfig
@@ -162,7 +162,13 @@ class ProducerCore:
             except ClientError as error:
                 fail(future, topic, error)
                 return
-        batch = self.buffer.append(lane, record, size, deadline, now, movable=pin is None)
+        if pin is None:
+            batch = self.buffer.append(lane, record, size, deadline, now, movable=True)
+        else:
+            batch = self.buffer.append(
+                lane, record, size, deadline, now,
+                movable=is_movable(pin), delivery_time_ms=pin.delivery_time_ms,
+            )  # fmt: skip
         attach(future, batch, batch.count - 1)
 
     def place_batch(
@@ -188,7 +194,10 @@ class ProducerCore:
         except ClientError as error:
             fail(future, topic, error)
             return
-        batch = self.buffer.append_batch(lane, records, size, deadline, now, movable=pin is None)
+        batch = self.buffer.append_batch(
+            lane, records, size, deadline, now, movable=is_movable(pin),
+            delivery_time_ms=0 if pin is None else pin.delivery_time_ms,
+        )  # fmt: skip
         attach(future, batch, 0)
 
     def pump(self, now: float) -> None:

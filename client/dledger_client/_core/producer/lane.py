@@ -74,14 +74,24 @@ class Lane:
         return self.open is None and not self.ready and not self.stamped
 
     def append(
-        self, record: Record, size: int, deadline: float, now: float, limits: GatherLimits
+        self,
+        record: Record,
+        size: int,
+        deadline: float,
+        now: float,
+        limits: GatherLimits,
+        delivery_time_ms: int = 0,
     ) -> tuple[Batch, bool]:
-        """Add a record of at most `size` encoded bytes; return its batch and whether it is new."""
+        """Add a record of at most `size` encoded bytes; return its batch and whether it is new.
+
+        The records of a batch have one delivery time.
+        """
         batch = self.open
         if batch is not None:
             if (
                 batch.size + size <= limits.batch_bytes
                 and batch.count < limits.batch_records
+                and batch.delivery_time_ms == delivery_time_ms
                 and -GATHER_SPAN <= deadline - batch.deadline <= GATHER_SPAN
             ):
                 batch.records.append(record)
@@ -90,6 +100,7 @@ class Lane:
                 return batch, False
             self.ready.append(batch)
         self.open = batch = self._new_batch([record], size, deadline, now)
+        batch.delivery_time_ms = delivery_time_ms
         return batch, True
 
     def append_batch(

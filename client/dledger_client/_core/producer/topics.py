@@ -23,12 +23,24 @@ from dledger_proto.keyhash import queue_of_key
 
 
 class Pin(NamedTuple):
-    """What binds a message to one queue; at most one of the first three is given."""
+    """What binds a message to one queue or to a time; at most one of the first three is given."""
 
     queue: int | None = None
     ordering_key: bytes | None = None
     selector: QueueSelector | None = None
     argument: object = None
+    delivery_time_ms: int = 0
+    """Milliseconds since 1970; 0: at once."""
+
+    @property
+    def has_queue(self) -> bool:
+        """True: the message is bound to one queue."""
+        return self.queue is not None or self.ordering_key is not None or self.selector is not None
+
+
+def is_movable(pin: Pin | None) -> bool:
+    """Return whether a message may go to any queue of its topic."""
+    return pin is None or not pin.has_queue
 
 
 class Parked(NamedTuple):
@@ -147,7 +159,7 @@ class QueueChoice:
                 f"topic {state.name} is FIFO: each message needs an ordering_key "
                 "(dledger send: --key)"
             )
-        if pin is None:
+        if pin is None or not pin.has_queue:
             start = state.turn
             state.turn = start + 1
             return self._next(lanes, start, now)

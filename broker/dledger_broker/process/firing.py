@@ -1,0 +1,87 @@
+"""A duty with a loop of its own: the leader fires timers when they are due (D23).
+
+Owns: when to look, and what to propose. Not owned: what fires (`dledger.state.timers`): apply alone
+decides, by the stamps of entries. While no timer waits the loop sleeps until one is set, so an idle
+group costs nothing. While timers wait it sleeps until the first is due, at most LOOK_SECONDS: the
+wall clock may jump. A timer that is set meanwhile and due earlier wakes it.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from dledger.state.events import Applied
+from dledger.state.queries import Queries
+from dledger.state.timers.commands import FIRED_AT_ONCE_MAX, FireTimers
+from dledger_broker.group.group_view import GroupView
+from dledger_proto.errors import DledgerError
+
+LOOK_SECONDS: Final = 1.0
+"""The longest sleep while timers wait."""
+LATE_SECONDS: Final = 0.002
+"""How long after the due time the loop wakes at least: stamps are whole milliseconds."""
+RETRY_SECONDS: Final = 0.05
+"""How soon a proposal is repeated that was refused, or fired nothing that is due."""
+
+
+def seconds_until(due_ms: int, now_ms: int) -> float:
+    """Return how long to sleep until a timer is due; 0: it is. Pure."""
+    if due_ms <= now_ms:
+        return 0.0
+    return min((due_ms - now_ms) / 1_000 + LATE_SECONDS, LOOK_SECONDS)
+
+
+class TimerFiring:
+    """Fires the timers of one group while this member leads it."""
+
+    def __init__(self, view: GroupView) -> None:
+        self._view = view
+        self._queries: Queries = view.machine.queries
+        self._log = structlog.get_logger().bind(group=view.names.group, member=view.names.member)
+        self._wake = asyncio.Event()
+        self._asleep_until_ms: int | None = None
+        """The due time that the loop sleeps for; None: it waits for any timer."""
+        view.machine.events.subscribe(self._applied)
+        view.host.watch_leadership(lambda _: self._wake.set())
+
+    def _applied(self, _applied: Applied) -> None:
+        earliest = self._queries.earliest_due_ms
+        if earliest is not None and (
+            self._asleep_until_ms is None or earliest < self._asleep_until_ms
+        ):
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        while True:
+            self._wake.clear()
+            due_ms = self._queries.next_due_ms if self._view.leads else None
+            self._asleep_until_ms = due_ms
+            if due_ms is None:
+                if not self._view.leads:
+                    self._asleep_until_ms = 0
+                await self._wake.wait()
+                continue
+            now_ms = max(self._view.clock.wall_ms(), self._view.machine.applied_time_ms)
+            seconds = seconds_until(due_ms, now_ms)
+            if seconds:
+                await self._sleep(seconds)
+            elif not await self._fire(now_ms):
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _fire(self, now_ms: int) -> bool:
+        """Propose; False when nothing was fired."""
+        try:
+            fired = await self._view.commands.propose(FireTimers(now_ms, FIRED_AT_ONCE_MAX))
+        except DledgerError as error:
+            self._log.info("timers not fired", reason=str(error))
+            return False
+        return fired.count > 0 or fired.more
