@@ -15,6 +15,7 @@ from dledger_client.model import (
     ConsumerGroupSettings,
     EntryMark,
     FoundRecord,
+    GroupDescription,
     MemberStatus,
     QueueBounds,
     QueueHold,
@@ -170,6 +171,10 @@ class Admin:
     def group_progress(self, consumer_group: str, topic: str) -> dict[int, QueueProgress]:
         """Return how far a consumer group is in each queue of a topic, and what waits there."""
         return self._runner.run(self._admin.group_progress(consumer_group, topic))
+
+    def describe_consumer_group(self, consumer_group: str) -> GroupDescription:
+        """Return the consumers of a group, and who has which queue."""
+        return self._runner.run(self._admin.describe_consumer_group(consumer_group))
 
     def reset_offsets(
         self,

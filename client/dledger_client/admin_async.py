@@ -21,6 +21,7 @@ from dledger_client._shell import calls
 from dledger_client._shell.answers import found_records, hold_of, status_of
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.group.admin import GroupProgress, ResetTo
+from dledger_client._shell.group.describing import describe
 from dledger_client._shell.group.objects import ConsumerGroups, group_of
 from dledger_client._shell.queries import Queries, recall_timer, timers_of
 from dledger_client._shell.wire import failure, group_metadata, parse_addresses
@@ -31,6 +32,7 @@ from dledger_client.model import (
     ConsumerGroupSettings,
     EntryMark,
     FoundRecord,
+    GroupDescription,
     MemberStatus,
     QueueBounds,
     QueueHold,
@@ -219,6 +221,10 @@ class AsyncAdmin:
         places = await self._queries.places(topic)
         found = await self._progress.read(consumer_group, places)
         return {queue: found[topic, queue] for _, queue in places}
+
+    async def describe_consumer_group(self, consumer_group: str) -> GroupDescription:
+        """Return the consumers of a group, and who has which queue."""
+        return await describe(self._cluster, consumer_group)
 
     async def reset_offsets(
         self,

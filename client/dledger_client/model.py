@@ -273,6 +273,62 @@ class QueueProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupConsumer:
+    """A consumer of a consumer group, as the leader of its coordinator knows it."""
+
+    member_id: str
+    instance: str
+    """Name of a static consumer; or empty."""
+    client: str
+    """Host and process, as it says."""
+    room: str
+    member_epoch: int
+    """Log index of the last change of what it holds, or has to give back."""
+    connected: bool
+    silent_ms: int
+    """For so long it has said nothing; 0 when this leader has never heard it."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGrant:
+    """Who has a queue, and who should have it."""
+
+    broker_group: str
+    holder: str
+    target: str
+    """Another than the holder: the holder has to give it back. Empty: nobody should have it."""
+    epoch: int
+    """Of the grant to the holder."""
+    since_ms: int
+    """Since when, ms since 1970, by the leader's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group: its consumers, and who has which queue."""
+
+    name: str
+    coordinator: str
+    """The broker group that coordinates it."""
+    strategy: str
+    paused: bool
+    """By its settings."""
+    group_epoch: int
+    assignment_epoch: int
+    """Equal to the group epoch: what follows from who is there is decided."""
+    topics: tuple[str, ...]
+    """That the consumers subscribe to."""
+    patterns: tuple[str, ...]
+    consumers: tuple[GroupConsumer, ...]
+    queues: dict[tuple[str, int], QueueGrant]
+    """By topic and queue."""
+    unassigned: tuple[tuple[str, int], ...]
+    """Queues that are subscribed to, and that nobody should have."""
+    problems: tuple[str, ...]
+    """Why queues are not dealt out as they should be, in a sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
 class EntryMark:
     """What identifies an entry of the log: equal on every member that holds it."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from dledger_client import AsyncAdmin, ConsumerGroupNotFound
 from dledger_proto.errors import Code
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.status import from_rpc_error
@@ -121,10 +122,19 @@ def test_queues_are_shared_given_back_and_served_after_a_death(tmp_path: Path) -
             assert found.strategy == "sticky"
             assert not found.problems
             assert not found.unassigned
-            told = await delivery(leader).NudgeConsumers(
+            async with AsyncAdmin([leader.address]) as admin:
+                told = await admin.describe_consumer_group("g")
+                assert [each.member_id for each in told.consumers] == ["c1", "c2"]
+                assert {place: grant.holder for place, grant in told.queues.items()} == {
+                    **dict.fromkeys(first.held, "c1"), **dict.fromkeys(second.held, "c2"),
+                }  # fmt: skip
+                assert (told.name, told.coordinator, told.topics) == ("g", leader.group, ("t",))
+                with pytest.raises(ConsumerGroupNotFound):
+                    await admin.describe_consumer_group("nobody")
+            nudged = await delivery(leader).NudgeConsumers(
                 pb.NudgeConsumersRequest(name="g"), metadata=leader.metadata, timeout=10
             )
-            assert told.told == 2
+            assert nudged.told == 2
             await first.close()
             await shared([second], 5)
             assert second.nudges == 1

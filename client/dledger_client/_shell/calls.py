@@ -33,6 +33,12 @@ READ_PROGRESS: Final = Method(
 NUDGE_CONSUMERS: Final = Method(
     "Delivery", delivery_pb2.NudgeConsumersRequest, delivery_pb2.NudgeConsumersReply, write=False
 )
+DESCRIBE_GROUP: Final = Method(
+    "Delivery",
+    delivery_pb2.DescribeConsumerGroupRequest,
+    delivery_pb2.DescribeConsumerGroupReply,
+    write=False,
+)
 RESUME_GROUP: Final = Method(
     "Delivery",
     delivery_pb2.ResumeGroupRequest,

@@ -1,7 +1,8 @@
 """Commands about a running cluster.
 
 consumer_groups  `dledger group create`, `update`, `delete`, `list`, `show`
-group_progress   `dledger group lag`, `resume`: how far a consumer group is, and its pauses
+group_progress   `dledger group lag`, `why`, `resume`: how far a consumer group is, its pauses
+group_why        Why queues of a consumer group make no progress, in a sentence each
 health           `dledger health`: whether one process answers
 holds            `dledger hold`: what keeps queues from being trimmed; list it, end it
 offsets          `dledger offsets`, `trim`, `transfer`

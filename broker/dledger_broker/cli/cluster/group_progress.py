@@ -1,11 +1,12 @@
-"""`dledger group lag` and `dledger group resume`: how far a consumer group is, and its pauses."""
+"""`dledger group lag`, `why` and `resume`: how far a consumer group is, and its pauses."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
 import typer
 
 from dledger_broker.cli.cluster.consumer_groups import add_objects
+from dledger_broker.cli.cluster.group_why import queue_sentence, whole_group
 from dledger_broker.cli.cluster.topics import QueueBounds, queue_bounds
 from dledger_broker.cli.connect import DEFAULT_NAME_SERVERS, Cluster, NameServers, Timeout
 from dledger_broker.cli.output import CommandFailed, JsonFlag, note, print_rows
@@ -37,6 +38,7 @@ def add_to(app: typer.Typer) -> None:
     )
     add_objects(group)
     group.command()(lag)
+    group.command()(why)
     group.command()(resume)
     app.add_typer(group, name="group")
 
@@ -59,19 +61,40 @@ def lag(
     paused: dict[str, str] = {}
     with Cluster(name_servers, timeout) as cluster:
         for topic in topics or _consumed(cluster, name):
-            queues = queue_bounds(cluster, cluster.topic(topic))
-            for group in dict.fromkeys(each.group for each in queues):
-                mine = [each for each in queues if each.group == group]
-                for at in range(0, len(mine), PROGRESS_PER_CALL_MAX):
-                    portion = mine[at : at + PROGRESS_PER_CALL_MAX]
-                    reply = _read(cluster, name, topic, group, portion)
-                    rows += _rows(topic, portion, reply)
-                    if reply.paused:
-                        paused[group] = reply.paused
+            for queues, reply in _progress(cluster, name, topic):
+                rows += _rows(topic, queues, reply)
+                if reply.paused:
+                    paused[queues[0].group] = reply.paused
     for group, why in paused.items():
         note(f"paused in group {group}: {why}; go on with: dledger group resume {name}")
     rows.sort(key=lambda row: (str(row["topic"]), int(str(row["queue"]))))
     print_rows(rows, COLUMNS, as_json=as_json, empty="no queues")
+
+
+def why(
+    name: GroupName,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say why queues of a consumer group make no progress: a sentence for each that has a lag."""
+    rows: list[dict[str, object]] = []
+    with Cluster(name_servers, timeout) as cluster:
+        found = _described(cluster, name)
+        known = {(queue.topic, queue.queue): queue for queue in found.queues}
+        topics = sorted({topic for topic, _ in known} | {each.topic for each in found.unassigned})
+        for topic in topics:
+            for queues, reply in _progress(cluster, name, topic):
+                shown = zip(queues, reply.rows, _rows(topic, queues, reply), strict=True)
+                for bounds, row, lag_row in shown:
+                    if lag_row["lag"] != 0:
+                        queue = known.get((topic, bounds.queue))
+                        sentence = queue_sentence(found, queue, row, reply.paused)
+                        rows.append({**lag_row, "why": sentence})
+    for sentence in whole_group(found):
+        note(f"{name}: {sentence}")
+    rows.sort(key=lambda row: (str(row["topic"]), int(str(row["queue"]))))
+    print_rows(rows, ("topic", "queue", "lag", "why"), as_json=as_json, empty="nothing waits")
 
 
 def resume(
@@ -152,15 +175,23 @@ def _leaders(cluster: Cluster) -> Iterable[tuple[str, str]]:
             yield members[0].address, route.group
 
 
-def _read(
-    cluster: Cluster, name: str, topic: str, group: str, queues: Sequence[QueueBounds]
-) -> ReadProgressReply:
-    request = ReadProgressRequest(
-        consumer_group=name, queues=[QueueRef(topic=topic, queue=each.queue) for each in queues]
-    )
-    return cluster.call(
-        lambda channel: DeliveryStub(channel).ReadProgress, request, group=group, write=False
-    )
+def _progress(
+    cluster: Cluster, name: str, topic: str
+) -> Iterator[tuple[Sequence[QueueBounds], ReadProgressReply]]:
+    """Yield the queues of a topic, those of one broker group at a time, and how far they are."""
+    queues = queue_bounds(cluster, cluster.topic(topic))
+    for group in dict.fromkeys(each.group for each in queues):
+        mine = [each for each in queues if each.group == group]
+        for at in range(0, len(mine), PROGRESS_PER_CALL_MAX):
+            portion = mine[at : at + PROGRESS_PER_CALL_MAX]
+            refs = [QueueRef(topic=topic, queue=each.queue) for each in portion]
+            reply = cluster.call(
+                lambda channel: DeliveryStub(channel).ReadProgress,
+                ReadProgressRequest(consumer_group=name, queues=refs),
+                group=group,
+                write=False,
+            )
+            yield portion, reply
 
 
 def _rows(
