@@ -11,12 +11,13 @@ from typing import Final
 from dledger.state.consumers.settings import GroupSettings
 from dledger.state.consumers.table import ConsumerGroup
 from dledger.state.lookup.key_index import UNKNOWN_OFFSET
-from dledger.state.progress.group import group_named
+from dledger.state.progress.group import existing_group, first_queue_of, group_named
 from dledger.state.progress.wave import Pause
 from dledger.state.queues.table import Queue
 from dledger.state.state import State
 from dledger.state.topics.commands import ForgetTopics
 from dledger.state.values import (
+    DeadLetter,
     IdHit,
     KeptFrom,
     KeyHit,
@@ -269,6 +270,32 @@ class Queries:
         """Return why a consumer group is handed nothing; None when it is not paused."""
         group = group_named(self._state.topics, consumer_group)
         return None if group is None else self._state.waves.pause_of(group)
+
+    def dead_letters(
+        self, consumer_group: str, offset: int, limit: int
+    ) -> tuple[int, list[DeadLetter], int]:
+        """Return queue, dead letters from an offset on, and where to go on (-1: at the end).
+
+        Those that are not settled. It looks at `limit` offsets. CONSUMER_GROUP_NOT_FOUND,
+        QUEUE_NOT_FOUND.
+        """
+        state = self._state
+        group = existing_group(state.topics, consumer_group)
+        topic_id = group.settings.dead_letter_topic_id
+        queue = state.queues.find(first_queue_of(state.topics, topic_id, state.group))
+        row = state.progress.read(group.id, group.name_bytes, queue.id)
+        first = max(offset, queue.minimum)
+        end = min(first + limit, queue.maximum)
+        found: list[DeadLetter] = []
+        for at in range(first, end):
+            origin = (
+                None
+                if row is not None and row.is_done(at)
+                else state.references.origin_at(queue, at)
+            )
+            if origin is not None:
+                found.append(DeadLetter(at, state.queues.row_at(queue, at).store_time_ms, origin))
+        return queue.id[1], found, end if end < queue.maximum else -1
 
     def read_group_offset(
         self, consumer_group: str, topic_id: bytes, queue: int

@@ -125,6 +125,35 @@ class QueuesReleased:
     codes: tuple[Code, ...]
 
 
+class FailureStored(NamedTuple):
+    """What a failure came to: OK or why not."""
+
+    code: Code
+    detail: str
+    attempts: int = 0
+    """Now."""
+    is_dead: bool = False
+    """No further try: it is in the dead letters, or dropped if the group has none."""
+    due_ms: int = 0
+    """Leader time of the next try."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailuresStored:
+    """Of each record of the command, in its order."""
+
+    rows: tuple[FailureStored, ...]
+    time_ms: int
+    """The leader's stamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersSettled:
+    """Of each offset: OK; NOT_FOUND: it is settled already; HELD: by the guard; or another."""
+
+    codes: tuple[Code, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupResumed:
     """Why the group was paused; empty: it was not."""
@@ -216,6 +245,8 @@ Result = (
     | QueuesClaimed
     | QueuesReleased
     | GroupResumed
+    | FailuresStored
+    | DeadLettersSettled
     | Trimmed
     | TimersFired
     | TimerRecalled

@@ -120,6 +120,8 @@ class Origin(NamedTuple):
     offset: int
     attempts: int = 0
     error: str = ""
+    resent: int = 0
+    """How often it was sent again from the dead letters."""
 
 
 class Timer(NamedTuple):
@@ -166,6 +168,15 @@ class IdHit(NamedTuple):
     record: int
     """Place within the batch."""
     span: QueueSpan
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter that is not settled."""
+
+    offset: int
+    """In the queue of dead letters."""
+    died_ms: int
+    origin: "Origin"
 
 
 class QueueProgress(NamedTuple):

@@ -135,6 +135,21 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
         QUERY, LEADER, progress.release_queues, counted("queues", 1, QUEUES_PER_CALL_MAX),
     ),
     Row(
+        DELIVERY, "FailRecords", delivery_pb2.FailRecordsRequest, delivery_pb2.FailRecordsReply,
+        QUERY, LEADER, progress.fail_records, counted("records", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        DELIVERY, "ListDeadLetters",
+        delivery_pb2.ListDeadLettersRequest, delivery_pb2.ListDeadLettersReply,
+        QUERY, ANY, progress.list_dead_letters,
+    ),
+    Row(
+        DELIVERY, "SettleDeadLetters",
+        delivery_pb2.SettleDeadLettersRequest, delivery_pb2.SettleDeadLettersReply,
+        ADMINISTRATION, LEADER, progress.settle_dead_letters,
+        counted("offsets", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
         DELIVERY, "ReadProgress", delivery_pb2.ReadProgressRequest, delivery_pb2.ReadProgressReply,
         QUERY, ANY, progress.read_progress, counted("queues", 1, PROGRESS_PER_CALL_MAX),
     ),

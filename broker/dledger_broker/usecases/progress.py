@@ -1,4 +1,4 @@
-"""Progress of consumer groups: claims, releases, what is known of each queue, lag.
+"""Progress of consumer groups: claims, releases, failures, what is known of each queue, lag.
 
 Not owned: the rules (`dledger.state.progress`), the wire (`rpc/delivery/progress.py`). A queue that
 cannot be served is refused alone.
@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues, check_consumer
+from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.progress.wave import Pause, ResumeGroup
-from dledger.state.results import Claimed, QueuesClaimed
+from dledger.state.queues.references import ORIGIN_ERROR_SIZE_MAX
+from dledger.state.results import Claimed, FailuresStored, FailureStored, QueuesClaimed
 from dledger.state.values import QueueProgress
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
@@ -18,6 +20,9 @@ from dledger_proto.names import check_client_id, check_group_name
 
 Wanted = tuple[Queue | DledgerError, int]
 """A queue, or why it cannot be served, and an epoch."""
+
+Failed = tuple[Queue | DledgerError, FailedRecord]
+"""A queue, or why it cannot be served, and what failed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,25 @@ async def read_progress(
     return ProgressRead(rows, queries.pause_of(consumer_group), now_ms)
 
 
+async def fail_records(
+    messaging: Messaging, consumer_group: str, member_id: str, failed: Sequence[Failed]
+) -> FailuresStored:
+    """Note that records failed; each is taken or refused on its own."""
+    _check(consumer_group, member_id)
+    records = tuple(
+        each._replace(topic_id=queue.topic_id, queue=queue.number, error=_cut(each.error))
+        for queue, each in failed
+        if isinstance(queue, Queue)
+    )
+    stored = await messaging.view.commands.propose(FailRecords(consumer_group, member_id, records))
+    rows = iter(stored.rows)
+    merged = tuple(
+        FailureStored(queue.code, queue.detail) if isinstance(queue, DledgerError) else next(rows)
+        for queue, _ in failed
+    )
+    return FailuresStored(merged, stored.time_ms)
+
+
 async def resume_group(messaging: Messaging, consumer_group: str) -> str:
     """End the pause of a wave of failures; return why the group was paused, or empty."""
     check_group_name("consumer_group", consumer_group)
@@ -87,6 +111,11 @@ def _check(consumer_group: str, member_id: str) -> None:
     check_group_name("consumer_group", consumer_group)
     check_client_id("member_id", member_id)
     check_consumer(member_id)
+
+
+def _cut(error: str) -> str:
+    """Return an error text as long as an origin keeps it."""
+    return error.encode(errors="replace")[:ORIGIN_ERROR_SIZE_MAX].decode(errors="ignore")
 
 
 def _granted(wanted: Sequence[Wanted]) -> tuple[GrantedQueue, ...]:

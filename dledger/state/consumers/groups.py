@@ -215,7 +215,7 @@ def _differences(known: Topic, wanted: Topic) -> str:
         f"{field} {_word(getattr(has, field))}, not {_word(getattr(asked, field))}"
         for field in CHANGEABLE
         if getattr(has, field) != getattr(asked, field)
-        if field != "start_time_ms" or asked.start is StartFrom.TIME
+        if field != "start_time_ms" or has.start is not StartFrom.LAST
     ]
     return f"with {'; '.join(different)}" if different else ""
 

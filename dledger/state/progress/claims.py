@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from dledger.state.commands.codec import UInt32, UInt64
 from dledger.state.commands.command import Command
 from dledger.state.offsets import check_consumer_group
+from dledger.state.progress.dead_letters import check_no_dead_letters
 from dledger.state.progress.fence import refusal_to_claim
 from dledger.state.progress.group import Group, existing_group
 from dledger.state.progress.row import Holding, Progress
@@ -72,6 +73,7 @@ class ClaimQueues(Command[QueuesClaimed]):
         if not item.epoch:
             return Claimed(Code.INVALID_ARGUMENT, "epoch 0, must be that of a grant")
         try:
+            check_no_dead_letters(group, item.topic_id)
             queue = state.queue(item.topic_id, item.queue)
         except DledgerError as error:
             return Claimed(error.code, error.detail)

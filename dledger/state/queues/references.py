@@ -6,7 +6,7 @@ Owns: origins, pins, where the references of a batch with keys lie. Not: the row
     72 topic_id, queue u32, base_offset u64 -> place u64, number u64, position u64, stored_ms i64,
                                                flags u8 (1: the batch has keys), then, unless its
                                                producer delayed it: topic_id 16, queue u32,
-                                               offset i64, attempts u32, error UTF-8
+                                               offset i64, attempts u32, resent u8, error UTF-8
     73 position u64, number u64             -> empty: the log from there on is needed
     74 topic_id, queue u32, position u64,
        number u64                           -> base_offset i64, stored_ms i64
@@ -34,7 +34,7 @@ ORIGIN_ERROR_SIZE_MAX: Final = 1_024
 """Bytes of the error text in an origin; a longer one is cut."""
 FIRST_RECORD_BITS: Final = 16
 ORIGIN_HEAD: Final = struct.Struct("<QQQqB")
-_ORIGIN: Final = struct.Struct("<16sIqI")
+_ORIGIN: Final = struct.Struct("<16sIqIB")
 ORIGIN_AT_VALUE: Final = struct.Struct("<qq")
 _HAS_KEYS: Final = 1
 PIN_NUMBER_KEY: Final = PREFIX[Table.META] + b"pins"
@@ -174,15 +174,16 @@ def encode_origin(origin: Origin | None) -> bytes:
     error = origin.error.encode(errors="replace")
     if len(error) > ORIGIN_ERROR_SIZE_MAX:
         error = error[:ORIGIN_ERROR_SIZE_MAX].decode(errors="ignore").encode()
-    return _ORIGIN.pack(origin.topic_id, origin.queue, origin.offset, origin.attempts) + error
+    head = origin.topic_id, origin.queue, origin.offset, origin.attempts, origin.resent
+    return _ORIGIN.pack(*head) + error
 
 
 def decode_origin(value: bytes) -> Origin | None:
     """Return the origin of these bytes; None when they are empty."""
     if not value:
         return None
-    topic_id, queue, offset, attempts = _ORIGIN.unpack_from(value)
-    return Origin(topic_id, queue, offset, attempts, value[_ORIGIN.size :].decode())
+    topic_id, queue, offset, attempts, resent = _ORIGIN.unpack_from(value)
+    return Origin(topic_id, queue, offset, attempts, value[_ORIGIN.size :].decode(), resent)
 
 
 def _pin_key(position: int, number: int) -> bytes:

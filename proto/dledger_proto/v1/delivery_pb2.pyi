@@ -1239,6 +1239,169 @@ class ResumeGroupReply(_message.Message):
 Global___ResumeGroupReply: _TypeAlias = ResumeGroupReply  # noqa: Y015
 
 @_typing.final
+class ListDeadLettersRequest(_message.Message):
+    """Dead letters of a consumer group in the broker group that is called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    consumer_group: _builtins.str
+    offset: _builtins.int
+    """from here on"""
+    limit: _builtins.int
+    """0: 100; at most 1,000"""
+    def __init__(
+        self,
+        *,
+        consumer_group: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group", "limit", b"limit", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDeadLettersRequest: _TypeAlias = ListDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class DeadLetter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DIED_MS_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    ORIGIN_OFFSET_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    RESENT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """in the queue of dead letters"""
+    died_ms: _builtins.int
+    topic_id: _builtins.bytes
+    """where it comes from"""
+    topic: _builtins.str
+    """empty: the topic is deleted"""
+    queue: _builtins.int
+    origin_offset: _builtins.int
+    attempts: _builtins.int
+    resent: _builtins.int
+    """how often it was sent again"""
+    error: _builtins.str
+    """the last"""
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        died_ms: _builtins.int = ...,
+        topic_id: _builtins.bytes = ...,
+        topic: _builtins.str = ...,
+        queue: _builtins.int = ...,
+        origin_offset: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        resent: _builtins.int = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "died_ms", b"died_ms", "error", b"error", "offset", b"offset", "origin_offset", b"origin_offset", "queue", b"queue", "resent", b"resent", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeadLetter: _TypeAlias = DeadLetter  # noqa: Y015
+
+@_typing.final
+class ListDeadLettersReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LETTERS_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    queue: _builtins.int
+    """of the topic of dead letters"""
+    next: _builtins.int
+    """where to go on; -1: at the end"""
+    @_builtins.property
+    def letters(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeadLetter]:
+        """those that are not settled"""
+
+    def __init__(
+        self,
+        *,
+        letters: _abc.Iterable[Global___DeadLetter] | None = ...,
+        queue: _builtins.int = ...,
+        next: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["letters", b"letters", "next", b"next", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDeadLettersReply: _TypeAlias = ListDeadLettersReply  # noqa: Y015
+
+@_typing.final
+class SettleDeadLettersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    RESEND_FIELD_NUMBER: _builtins.int
+    RESENT_MAX_FIELD_NUMBER: _builtins.int
+    consumer_group: _builtins.str
+    queue: _builtins.int
+    resend: _builtins.bool
+    """false: drop them"""
+    resent_max: _builtins.int
+    """a letter that was sent so often is left; 0: no guard"""
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        consumer_group: _builtins.str = ...,
+        queue: _builtins.int = ...,
+        offsets: _abc.Iterable[_builtins.int] | None = ...,
+        resend: _builtins.bool = ...,
+        resent_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group", "offsets", b"offsets", "queue", b"queue", "resend", b"resend", "resent_max", b"resent_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleDeadLettersRequest: _TypeAlias = SettleDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class SettleDeadLettersReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """One Code per offset. OK; NOT_FOUND: it is settled already; HELD: the guard left it."""
+
+    def __init__(
+        self,
+        *,
+        codes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codes", b"codes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleDeadLettersReply: _TypeAlias = SettleDeadLettersReply  # noqa: Y015
+
+@_typing.final
 class RecallTimerRequest(_message.Message):
     """Timers."""
 

@@ -86,6 +86,16 @@ class DeliveryStub:
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.ResumeGroupRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_delivery__pb2.ResumeGroupReply.FromString,
                 _registered_method=True)
+        self.ListDeadLetters = channel.unary_unary(
+                '/dledger.v1.Delivery/ListDeadLetters',
+                request_serializer=dledger_dot_v1_dot_delivery__pb2.ListDeadLettersRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_delivery__pb2.ListDeadLettersReply.FromString,
+                _registered_method=True)
+        self.SettleDeadLetters = channel.unary_unary(
+                '/dledger.v1.Delivery/SettleDeadLetters',
+                request_serializer=dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersReply.FromString,
+                _registered_method=True)
         self.RecallTimer = channel.unary_unary(
                 '/dledger.v1.Delivery/RecallTimer',
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.RecallTimerRequest.SerializeToString,
@@ -166,6 +176,18 @@ class DeliveryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDeadLetters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleDeadLetters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecallTimer(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -230,6 +252,16 @@ def add_DeliveryServicer_to_server(servicer, server):
                     servicer.ResumeGroup,
                     request_deserializer=dledger_dot_v1_dot_delivery__pb2.ResumeGroupRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_delivery__pb2.ResumeGroupReply.SerializeToString,
+            ),
+            'ListDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeadLetters,
+                    request_deserializer=dledger_dot_v1_dot_delivery__pb2.ListDeadLettersRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_delivery__pb2.ListDeadLettersReply.SerializeToString,
+            ),
+            'SettleDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleDeadLetters,
+                    request_deserializer=dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersReply.SerializeToString,
             ),
             'RecallTimer': grpc.unary_unary_rpc_method_handler(
                     servicer.RecallTimer,
@@ -514,6 +546,60 @@ class Delivery:
             '/dledger.v1.Delivery/ResumeGroup',
             dledger_dot_v1_dot_delivery__pb2.ResumeGroupRequest.SerializeToString,
             dledger_dot_v1_dot_delivery__pb2.ResumeGroupReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Delivery/ListDeadLetters',
+            dledger_dot_v1_dot_delivery__pb2.ListDeadLettersRequest.SerializeToString,
+            dledger_dot_v1_dot_delivery__pb2.ListDeadLettersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Delivery/SettleDeadLetters',
+            dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersRequest.SerializeToString,
+            dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -113,6 +113,8 @@ class DeliveryStub:
     FailRecords: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.FailRecordsRequest, _delivery_pb2.FailRecordsReply]
     ReadProgress: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ReadProgressRequest, _delivery_pb2.ReadProgressReply]
     ResumeGroup: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ResumeGroupRequest, _delivery_pb2.ResumeGroupReply]
+    ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ListDeadLettersRequest, _delivery_pb2.ListDeadLettersReply]
+    SettleDeadLetters: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.SettleDeadLettersRequest, _delivery_pb2.SettleDeadLettersReply]
     RecallTimer: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.RecallTimerRequest, _delivery_pb2.RecallTimerReply]
     ListTimers: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ListTimersRequest, _delivery_pb2.ListTimersReply]
 
@@ -136,6 +138,8 @@ class DeliveryAsyncStub(DeliveryStub):
     FailRecords: _aio.UnaryUnaryMultiCallable[_delivery_pb2.FailRecordsRequest, _delivery_pb2.FailRecordsReply]  # type: ignore[assignment]
     ReadProgress: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ReadProgressRequest, _delivery_pb2.ReadProgressReply]  # type: ignore[assignment]
     ResumeGroup: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ResumeGroupRequest, _delivery_pb2.ResumeGroupReply]  # type: ignore[assignment]
+    ListDeadLetters: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ListDeadLettersRequest, _delivery_pb2.ListDeadLettersReply]  # type: ignore[assignment]
+    SettleDeadLetters: _aio.UnaryUnaryMultiCallable[_delivery_pb2.SettleDeadLettersRequest, _delivery_pb2.SettleDeadLettersReply]  # type: ignore[assignment]
     RecallTimer: _aio.UnaryUnaryMultiCallable[_delivery_pb2.RecallTimerRequest, _delivery_pb2.RecallTimerReply]  # type: ignore[assignment]
     ListTimers: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ListTimersRequest, _delivery_pb2.ListTimersReply]  # type: ignore[assignment]
 
@@ -216,6 +220,20 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_pb2.ResumeGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_pb2.ResumeGroupReply, _abc.Awaitable[_delivery_pb2.ResumeGroupReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ListDeadLetters(
+        self,
+        request: _delivery_pb2.ListDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.ListDeadLettersReply, _abc.Awaitable[_delivery_pb2.ListDeadLettersReply]]: ...
+
+    @_abc_1.abstractmethod
+    def SettleDeadLetters(
+        self,
+        request: _delivery_pb2.SettleDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.SettleDeadLettersReply, _abc.Awaitable[_delivery_pb2.SettleDeadLettersReply]]: ...
 
     @_abc_1.abstractmethod
     def RecallTimer(

@@ -14,9 +14,9 @@ from dledger_proto.v1 import broker_pb2, delivery_pb2, routes_pb2
 
 NAME_SERVER_ONLY = "Registry"
 NOT_SERVED = {
-    "FailRecords",
-    "RecallTimer", "ListTimers",
-}  # fmt: skip
+    "RecallTimer",
+    "ListTimers",
+}
 """Calls that no member answers: they are UNIMPLEMENTED (D19)."""
 
 

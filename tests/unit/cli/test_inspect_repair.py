@@ -17,12 +17,13 @@ from dledger.log.folder import DataFolder
 from dledger.log.hard_state import HardState
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
-from dledger.state.consumers.settings import GroupSettings
+from dledger.state.consumers.settings import GroupSettings, StartFrom
 from dledger.state.machine import APPLIED_VALUE, StateMachine
 from dledger.state.offsets import CommitOffset
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue
 from dledger.state.progress.commits import CommitOffsets
+from dledger.state.progress.failures import BY_POLICY, DEAD_NOW, FailedRecord, FailRecords
 from dledger.state.queues.holds import Hold
 from dledger.state.queues.trim import Trim
 from dledger.state.tables import PREFIX, Table
@@ -39,8 +40,22 @@ from tests.unit.log.support import Member
 TOPIC_ID = bytes(range(16))
 OLD_ID = b"\xfe" * 16
 GROUP_ID = b"\xfd" * 16
+DEAD_ID = b"\xfc" * 16
+SETTINGS = GroupSettings("g1", DEAD_ID, start=StartFrom.FIRST)
 PRODUCER_ID = b"p" * 16
 BATCHES = 40
+OF_DELAYED = ("reference-at", "timer-by-id")
+"""Tables that only batches fill which their producer delays."""
+
+
+def of_group(
+    topic_id: bytes, name: str, settings: tuple[GroupSettings, ...], control_index: int
+) -> Topic:
+    """A topic of a consumer group."""
+    layout = (LayoutPart("g1", 1),)
+    return Topic(
+        topic_id, name, TopicType.NORMAL, 1, layout, 1, 1, 4, control_index, settings=settings
+    )
 
 
 def write_everything(member: Member, machine: StateMachine) -> None:
@@ -65,24 +80,20 @@ def write_everything(member: Member, machine: StateMachine) -> None:
         log.append_new(EntryKind.BATCHES, (batch,), Term(2), log.last_time_ms + 1)
     later: list[Command[object]] = [
         CommitOffsets("readers", (CommitOffset(TOPIC_ID, 0, 7, "where"),)),
-        ImportTopic(
-            Topic(
-                GROUP_ID,
-                "%RETRY%billing",
-                TopicType.NORMAL,
-                1,
-                (LayoutPart("g1", 1),),
-                1,
-                1,
-                4,
-                1 << 20,
-                settings=(GroupSettings("g1", b"d" * 16),),
-            )
-        ),
-        ClaimQueues("billing", "a", (GrantedQueue(TOPIC_ID, 0, 5),)),
+        ImportTopic(of_group(DEAD_ID, "%DLQ%billing", (), 1 << 20)),
+        ImportTopic(of_group(GROUP_ID, "%RETRY%billing", (SETTINGS,), 1 << 21)),
         Hold("spark", TOPIC_ID, 0, 90, 1 << 50),
         Trim(TOPIC_ID, 0, 80),
         DeleteTopic(OLD_ID),
+        ClaimQueues("billing", "a", (GrantedQueue(TOPIC_ID, 0, 5),)),
+        FailRecords(
+            "billing",
+            "a",
+            (
+                FailedRecord(TOPIC_ID, 0, 5, 0, 90, 0, BY_POLICY, "bad"),
+                FailedRecord(TOPIC_ID, 0, 5, 0, 91, 0, DEAD_NOW, "bad"),
+            ),
+        ),
     ]
     for command in later:
         member.append(encode(command), term=2)
@@ -157,7 +168,7 @@ def test_small_files(run: Any) -> None:
     assert (code, hard_state["term"], hard_state["vote"]) == (0, 2, "m1")
     assert hard_state["incarnations"] == {"m2": (b"2" * 16).hex()}
     code, (checkpoint,), _ = run("inspect", "checkpoint")
-    assert (code, checkpoint["end_index"]) == (0, BATCHES + 11)
+    assert (code, checkpoint["end_index"]) == (0, BATCHES + 13)
     assert [start["term"] for start in checkpoint["term_starts"]] == [0, 1, 2]
 
 
@@ -165,14 +176,14 @@ def test_segments_show_every_entry(run: Any, folder: Path) -> None:
     code, pieces, _ = run("inspect", "segments", "--payloads")
     assert code == 0
     entries = [piece for piece in pieces if piece["piece"] == "entry"]
-    assert [entry["index"] for entry in entries] == list(range(1, BATCHES + 12))
+    assert [entry["index"] for entry in entries] == list(range(1, BATCHES + 14))
     assert len([piece for piece in pieces if piece["piece"] == "segment"]) == len(logs(folder))
     contents = [line for entry in entries for line in entry["contents"]]
     assert contents[0].startswith("genesis of g1")
     assert contents[1].startswith("CreateTopic ")
     assert contents[5].startswith(f"batch of 3 for topic {TOPIC_ID.hex()} queue 0, ")
-    assert contents[-2].startswith("Trim ")
-    assert contents[-1].startswith("DeleteTopic ")
+    assert contents[-4].startswith("Trim ")
+    assert contents[-1].startswith("FailRecords ")
 
 
 def test_segments_from_an_index_with_a_limit(run: Any) -> None:
@@ -188,7 +199,7 @@ def test_state_decodes_every_table(run: Any) -> None:
         by_table.setdefault(row["table"], []).append(row)
     names = {table.name.lower().replace("_", "-") for table in Table}
     names -= {"consumer", "grant", "group-epochs"}  # see unit.state.test_consumers
-    assert set(by_table) >= names - {"key-directory", "garbage", "meta", "failure-wave"}
+    assert set(by_table) >= names - {"key-directory", "garbage", "meta", *OF_DELAYED}
     assert by_table["topic"][0]["key"] == "t"
     assert by_table["topic"][0]["value"]["layout"] == ["g1:2"]
     assert by_table["topic-deleted"][0]["key"] == OLD_ID.hex()
@@ -199,14 +210,14 @@ def test_state_decodes_every_table(run: Any) -> None:
     assert by_table["group-offset"][0]["value"]["metadata"] == "where"
     assert by_table["hold"][0]["key"].startswith("spark ")
     applied = [row for row in by_table["meta-local"] if row["key"] == "applied"]
-    assert applied[0]["value"]["index"] == BATCHES + 11
+    assert applied[0]["value"]["index"] == BATCHES + 13
     window = by_table["producer-window"][0]["value"]
     assert window["sequences"] == f"0 to {3 * BATCHES - 1}"
 
 
 def test_state_of_one_table(run: Any) -> None:
     code, rows, _ = run("inspect", "state", "--table", "topic")
-    assert (code, [row["table"] for row in rows]) == (0, ["topic"] * 3)
+    assert (code, [row["table"] for row in rows]) == (0, ["topic"] * 4)
     code, _, error = run("inspect", "state", "--table", "nope")
     assert code == 2
     assert error.startswith("error: --table: nope, must be one of meta-local, meta, topic, topic")
@@ -217,8 +228,8 @@ def test_tables_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("00000000000000000000.log: position 0 index 1, ")
     assert lines[1].startswith("  entry 1 term=0 genesis=1 position=0 ")
-    assert lines[-1] == f"{BATCHES + 11} entries, all sound"
-    for limit, end in ((5, "5 entries, all sound, more follow"), (BATCHES + 11, lines[-1])):
+    assert lines[-1] == f"{BATCHES + 13} entries, all sound"
+    for limit, end in ((5, "5 entries, all sound, more follow"), (BATCHES + 13, lines[-1])):
         assert main(["inspect", "segments", str(folder), "--limit", str(limit)]) == 0
         shown = capsys.readouterr().out.splitlines()
         assert len([line for line in shown if line.startswith("  entry ")]) == limit
@@ -243,7 +254,7 @@ def test_what_lies_behind_damage_is_found_again(run: Any, folder: Path) -> None:
     assert damage["resumed_at"] == struck.entry.header.end_position
     assert damage["maybe_torn_tail"] is False
     indexes = [piece["index"] for piece in shown if piece["piece"] == "entry"]
-    assert indexes == [index for index in range(1, BATCHES + 12) if index != 11]
+    assert indexes == [index for index in range(1, BATCHES + 14) if index != 11]
 
 
 def test_damaged_segment_header_does_not_hide_its_entries(run: Any, folder: Path) -> None:
@@ -254,7 +265,7 @@ def test_damaged_segment_header_does_not_hide_its_entries(run: Any, folder: Path
         False,
         True,
     ]
-    assert len([piece for piece in shown if piece["piece"] == "entry"]) == BATCHES + 11
+    assert len([piece for piece in shown if piece["piece"] == "entry"]) == BATCHES + 13
 
 
 def test_torn_tail_is_called_so(run: Any, folder: Path) -> None:

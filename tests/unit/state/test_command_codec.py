@@ -30,6 +30,8 @@ from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues
 from dledger.state.progress.commits import CommitOffsets
+from dledger.state.progress.dead_letters import SettleDeadLetters
+from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.progress.wave import ResumeGroup
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
@@ -151,6 +153,18 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         "3401" + "0200" + "6367" + "0200" + "6d65" + "0100" + HEX_A + "03000000"
         + "0900000000000000",
         f"ReleaseQueues consumer_group=cg member_id=me queues={HEX_A}/3#9",
+    ),
+    (
+        FailRecords("cg", "me", (FailedRecord(A, 3, 9, 2, 55, 1, -1, "bad"),)),
+        "3501" + "0200" + "6367" + "0200" + "6d65" + "0100" + HEX_A + "03000000"
+        + "0900000000000000" + "02000000" + "3700000000000000" + "01000000" + "ff" * 8
+        + "0300" + "626164",
+        f"FailRecords consumer_group=cg member_id=me records={HEX_A}/3@55#9.2*1-1",
+    ),
+    (
+        SettleDeadLetters("cg", 3, (55,), True, 4),
+        "3701" + "0200" + "6367" + "03000000" + "0100" + "3700000000000000" + "01" + "04000000",
+        "SettleDeadLetters consumer_group=cg queue=3 offsets=55 resend=True resent_max=4",
     ),
     (
         ResumeGroup("cg"),

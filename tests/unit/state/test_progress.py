@@ -259,7 +259,7 @@ def test_bad_claims_are_refused_by_name() -> None:
     assert claim(driven, 0).code is Code.INVALID_ARGUMENT
     assert claim(driven, 1, queue=9).code is Code.QUEUE_NOT_FOUND
     assert claim(driven, 1, topic=b"x" * 16).code is Code.TOPIC_NOT_FOUND
-    assert claim(driven, 1, topic=DEAD_LETTERS).code is Code.OK
+    assert claim(driven, 1, topic=DEAD_LETTERS).code is Code.INVALID_ARGUMENT
 
 
 def test_a_paused_group_is_handed_nothing_new() -> None:

@@ -6,11 +6,12 @@ executes them (`table`, `calls`).
 
 from collections.abc import Sequence
 
+from dledger.state.progress.failures import FailedRecord
 from dledger.state.progress.row import Progress
 from dledger.state.results import Claimed
 from dledger.state.values import QueueProgress
 from dledger_broker.rpc.calls import Call
-from dledger_broker.usecases import progress
+from dledger_broker.usecases import dead_letters, progress
 from dledger_broker.usecases.queues import resolve_each
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
@@ -37,6 +38,74 @@ async def release_queues(call: Call, request: dpb.ReleaseQueuesRequest) -> dpb.R
         call.messaging, request.consumer_group, request.member_id, wanted
     )
     return dpb.ReleaseQueuesReply(codes=[int(code) for code in codes])
+
+
+async def fail_records(call: Call, request: dpb.FailRecordsRequest) -> dpb.FailRecordsReply:
+    """Note that records failed: they are tried again, or are dead."""
+    queues = await resolve_each(call.messaging, [each.queue for each in request.records])
+    failed = [
+        (
+            queue,
+            FailedRecord(
+                b"", 0, each.epoch, each.resets, each.offset, each.attempts, each.delay_ms,
+                each.error,
+            ),
+        )
+        for queue, each in zip(queues, request.records, strict=True)
+    ]  # fmt: skip
+    stored = await progress.fail_records(
+        call.messaging, request.consumer_group, request.member_id, failed
+    )
+    rows = [
+        dpb.FailRecordsReply.Row(
+            code=int(row.code),
+            detail=row.detail,
+            attempts=row.attempts,
+            dead=row.is_dead,
+            due_ms=row.due_ms,
+        )
+        for row in stored.rows
+    ]
+    return dpb.FailRecordsReply(rows=rows, now_ms=stored.time_ms)
+
+
+async def list_dead_letters(
+    call: Call, request: dpb.ListDeadLettersRequest
+) -> dpb.ListDeadLettersReply:
+    """Return a page of the dead letters that are not settled."""
+    limit = request.limit or dead_letters.LETTERS_DEFAULT
+    page = await dead_letters.list_dead_letters(
+        call.messaging, request.consumer_group, request.offset, limit
+    )
+    reply = dpb.ListDeadLettersReply(queue=page.queue, next=page.following)
+    for letter, topic in page.letters:
+        reply.letters.add(
+            offset=letter.offset,
+            died_ms=letter.died_ms,
+            topic_id=letter.origin.topic_id,
+            topic=topic,
+            queue=letter.origin.queue,
+            origin_offset=letter.origin.offset,
+            attempts=letter.origin.attempts,
+            resent=letter.origin.resent,
+            error=letter.origin.error,
+        )
+    return reply
+
+
+async def settle_dead_letters(
+    call: Call, request: dpb.SettleDeadLettersRequest
+) -> dpb.SettleDeadLettersReply:
+    """Send dead letters to their group again, or drop them."""
+    codes = await dead_letters.settle(
+        call.messaging,
+        request.consumer_group,
+        request.queue,
+        request.offsets,
+        resend=request.resend,
+        resent_max=request.resent_max,
+    )
+    return dpb.SettleDeadLettersReply(codes=[int(code) for code in codes])
 
 
 async def read_progress(call: Call, request: dpb.ReadProgressRequest) -> dpb.ReadProgressReply:
