@@ -48,8 +48,10 @@ def offsets(job: Job | None) -> list[int]:
 
 
 def end(jobs: Dispatcher, job: Job, *, failing: list[ConsumedRecord] | None = None) -> None:
-    if jobs.ended(job, 0.0):
-        jobs.settle(job, failing or [], 0.0)
+    if not failing:
+        jobs.succeeded(job, 0.0)
+    elif jobs.ended(job, 0.0):
+        jobs.settle(job, failing, 0.0)
 
 
 def test_concurrent_jobs_of_a_queue_run_side_by_side_and_the_floor_waits() -> None:

@@ -14,7 +14,7 @@ own attempts, and not those of its neighbours.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -71,11 +71,14 @@ class Job:
     chain: Chain
     records: list[ConsumedRecord]
     sizes: int
-    attempts: int
-    """Failures before this delivery, of the first record."""
     deadline: float
     is_over: bool = False
     """Its outcome is settled: what the listener still says does not count."""
+
+    @property
+    def attempts(self) -> int:
+        """Failures before this delivery, of the first record."""
+        return known_attempts(self.chain.lane.held, self.records[0])
 
 
 class Dispatcher:
@@ -101,7 +104,7 @@ class Dispatcher:
         """Jobs of ordered chains: at most one of each queue or key, whatever claim it is of."""
         self._suspended: list[tuple[float, int, Chain]] = []
         self._number = 0
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[Job, None] = {}
         self.waiting = 0
         """Records that no listener has."""
 
@@ -129,7 +132,7 @@ class Dispatcher:
             return []
         lane.is_gone = True
         del self._lanes[held]
-        lost = [job for job in self._jobs.values() if job.chain.lane is lane and not job.is_over]
+        lost = [job for job in self._jobs if job.chain.lane is lane and not job.is_over]
         for job in lost:
             self._over(job)
         return lost
@@ -167,15 +170,21 @@ class Dispatcher:
             lane.records += end - first
             lane.size += size * (end - first)
             self.waiting += end - first
-            for place in range(first - run.base_offset, end - run.base_offset):
-                self._chain_up(lane, ConsumedRecord(run, place), size, now)
+            places = range(first - run.base_offset, end - run.base_offset)
+            records = [(ConsumedRecord(run, place), size) for place in places]
+            if self._key_of is None:
+                self._chain_up(lane, "", records, now)
+                continue
+            for record in records:
+                self._chain_up(lane, self._key_of(record[0]), (record,), now)
 
-    def _chain_up(self, lane: Lane, record: ConsumedRecord, size: int, now: float) -> None:
-        key = "" if self._key_of is None else self._key_of(record)
+    def _chain_up(
+        self, lane: Lane, key: Key, records: Iterable[tuple[ConsumedRecord, int]], now: float
+    ) -> None:
         chain = lane.chains.get(key)
         if chain is None:
             chain = lane.chains[key] = Chain(lane, key)
-        chain.waiting.append((record, size))
+        chain.waiting.extend(records)
         if not chain.is_ready:
             self._offer(chain, now)
 
@@ -216,21 +225,20 @@ class Dispatcher:
         return None
 
     def _job(self, chain: Chain, now: float) -> Job:
-        lane = chain.lane
-        count = 1 if chain.alone else min(self._batch_size, len(chain.waiting))
-        chain.alone = max(0, chain.alone - 1)
-        records: list[ConsumedRecord] = []
-        sizes = 0
-        for _ in range(count):
-            record, size = chain.waiting.popleft()
-            records.append(record)
-            sizes += size
-        self.waiting -= count
-        lane.jobs += 1
-        known = lane.held.attempts.get(records[0].offset) if lane.held.attempts else None
-        attempts = attempts_of(records[0]) if known is None else known[0]
-        job = Job(chain, records, sizes, attempts, now + self._listener_seconds)
-        self._jobs[id(job)] = job
+        waiting = chain.waiting
+        record, sizes = waiting.popleft()
+        records = [record]
+        if chain.alone:
+            chain.alone -= 1
+        else:
+            for _ in range(min(self._batch_size - 1, len(waiting))):
+                record, size = waiting.popleft()
+                records.append(record)
+                sizes += size
+        self.waiting -= len(records)
+        chain.lane.jobs += 1
+        job = Job(chain, records, sizes, now + self._listener_seconds)
+        self._jobs[job] = None
         return job
 
     def ended(self, job: Job, now: float) -> bool:
@@ -238,7 +246,7 @@ class Dispatcher:
 
         When it does, `settle` or `again` follows.
         """
-        del self._jobs[id(job)]
+        del self._jobs[job]
         chain, lane = job.chain, job.chain.lane
         if self._is_ordered:
             place = (lane.held.place, chain.key)
@@ -249,6 +257,20 @@ class Dispatcher:
             return True
         self._offer_newest(chain, now)
         return False
+
+    def succeeded(self, job: Job, now: float) -> None:
+        """Take in that the listener handled all of a job: `ended` and `settle` in one."""
+        if self._is_ordered or job.is_over or len(job.records) > 1 or job.chain.lane.held.attempts:
+            if self.ended(job, now):
+                self.settle(job, (), now)
+            return
+        del self._jobs[job]
+        job.is_over = True
+        lane = job.chain.lane
+        lane.jobs -= 1
+        lane.records -= 1
+        lane.size -= job.sizes
+        lane.held.progress.done(job.records[0].offset)
 
     def _over(self, job: Job) -> None:
         job.is_over = True
@@ -263,15 +285,16 @@ class Dispatcher:
     def settle(self, job: Job, failing: Sequence[ConsumedRecord], now: float) -> None:
         """Take in that the records of a job are done, but those that failed."""
         chain, lane = job.chain, job.chain.lane
-        progress = lane.held.progress
-        failed = {record.offset for record in failing}
-        for record in job.records:
-            if record.offset not in failed:
-                progress.done(record.offset)
-                lane.held.attempts.pop(record.offset, None)
-        count = len(job.records)
+        held, count = lane.held, len(job.records)
         lane.records -= count
         lane.size -= job.sizes
+        failed = {record.offset for record in failing} if failing else ()
+        for record in job.records:
+            offset = record.offset
+            if offset not in failed:
+                held.progress.done(offset)
+                if held.attempts:
+                    held.attempts.pop(offset, None)
         if not failed:
             if self._is_ordered:
                 self._go_on(chain, now)
@@ -307,9 +330,7 @@ class Dispatcher:
     def failure(self, job: Job, record: ConsumedRecord, error: str, delay_ms: int) -> Failure:
         """Return the failure to tell of a record."""
         held = job.chain.lane.held
-        known = held.attempts.get(record.offset)
-        attempts = attempts_of(record) if known is None else known[0]
-        return Failure(held, record.offset, attempts, error, delay_ms)
+        return Failure(held, record.offset, known_attempts(held, record), error, delay_ms)
 
     def failure_stored(self, told: Failed, now: float) -> None:
         """Take in that the home group knows of a failure."""
@@ -345,7 +366,7 @@ class Dispatcher:
 
     def expired(self, now: float) -> list[Job]:
         """Return jobs whose listener takes too long, or whose lease ends (S108)."""
-        late = [job for job in self._jobs.values() if not job.is_over and now >= job.deadline]
+        late = [job for job in self._jobs if not job.is_over and now >= job.deadline]
         for job in late:
             self._over(job)
         return late
@@ -362,6 +383,7 @@ class Dispatcher:
         return self._suspended[0][0] if self._suspended else None
 
 
-def attempts_of(record: ConsumedRecord) -> int:
-    """Return how often a record failed before it came into this queue."""
-    return int(getattr(record, "attempts", 0))
+def known_attempts(held: HeldQueue, record: ConsumedRecord) -> int:
+    """Return how often a record failed, in its queue or before it came into it."""
+    known = held.attempts.get(record.offset)
+    return int(getattr(record, "attempts", 0)) if known is None else known[0]

@@ -64,7 +64,8 @@ class Progress:
         self.changes += 1
         if first <= self.floor:
             self.floor = end
-            self._absorb()
+            if self._firsts:
+                self._absorb()
             return
         at = bisect_right(self._firsts, first)
         if at and self._ends[at - 1] >= first:

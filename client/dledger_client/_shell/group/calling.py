@@ -32,6 +32,11 @@ class Caller:
         self.is_coroutine = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
             call
         )
+        is_plain = self.is_coroutine and not is_batch and not self._wants_delivery
+        self.direct: Callable[[ConsumedRecord], Awaitable[object]] | None = (
+            listener if is_plain else None
+        )
+        """The listener itself, if it is a coroutine function of one record: the shortest way."""
         self._pool: ThreadPoolExecutor | None = None
         self._threads = threads
 

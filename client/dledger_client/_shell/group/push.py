@@ -31,7 +31,7 @@ from dledger_proto.v1 import delivery_pb2
 
 TAKE_RECORDS: Final = 256
 """Taken from the fetch buffer at once."""
-JOBS_IN_A_ROW: Final = 64
+TURN_SECONDS: Final = 0.002
 """Of one worker, before other tasks of the event loop have their turn."""
 LOOK_SECONDS: Final = 0.25
 """Between two looks for listeners that take too long, at most."""
@@ -101,6 +101,8 @@ class PushEngine:
         self._is_fetching_changed = False
         self._workers: dict[asyncio.Task[None], Job | None] = {}
         self._may_have_news = True
+        self._is_working = False
+        """A worker gives others a turn, and goes on at once: its listener does not wait."""
         self._timer: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
         self.error: ClientError | None = None
@@ -236,17 +238,20 @@ class PushEngine:
     # Workers.
 
     def _run_ready(self) -> None:
-        loop = self.fetching.driver.loop
-        free = self.config.concurrency - len(self._workers)
-        for _ in range(min(free, self._dispatcher.ready_jobs)):
+        """Begin a worker if there is something to do; another one if that has to wait."""
+        if self._is_working or not self._dispatcher.ready_jobs:
+            return
+        if len(self._workers) < self.config.concurrency:
+            loop = self.fetching.driver.loop
             worker = loop.create_task(self._work(), name="dledger listener")
             self._workers[worker] = None
             worker.add_done_callback(self._worker_ended)
+            loop.call_soon(self._run_ready)
 
     def _worker_ended(self, worker: "asyncio.Task[None]") -> None:
         job = self._workers.pop(worker)
         if job is not None:  # cancelled by us, or by the listener
-            self._outcome(job, None, "the call was cancelled")
+            self._outcome(job, None, "the call was cancelled", self._now())
         if not worker.cancelled() and worker.exception() is not None:
             _LOG.error("a worker of a push consumer failed", exc_info=worker.exception())
         if not self.is_closed:
@@ -256,36 +261,41 @@ class PushEngine:
         """Call the listener for one job after the other."""
         me = asyncio.current_task()
         assert me is not None, "a worker is a task"
-        loop, dispatcher, row = self.fetching.driver.loop, self._dispatcher, 0
-        while True:
-            job = dispatcher.next(loop.time())
-            if job is None:
-                return
-            self._workers[me] = job
+        loop, dispatcher = self.fetching.driver.loop, self._dispatcher
+        caller, workers = self._caller, self._workers
+        direct, time, concurrency = caller.direct, loop.time, self.config.concurrency
+        now = time()
+        turn_ends = now + TURN_SECONDS
+        while (job := dispatcher.next(now)) is not None:
+            workers[me] = job
+            said, error = None, ""
             try:
-                said = await self._caller.call(job, loop)
-            except Exception as error:  # noqa: BLE001  (whatever it is, the record failed)
-                self._workers[me] = None
-                self._outcome(job, None, f"{type(error).__name__}: {error}")
-            else:
-                self._workers[me] = None
-                self._outcome(job, said, "")
-            if dispatcher.ready_jobs < self.config.concurrency:
+                if direct is not None:
+                    said = await direct(job.records[0])
+                else:
+                    said = await caller.call(job, loop)
+            except Exception as raised:  # noqa: BLE001  (whatever it is, the record failed)
+                error = f"{type(raised).__name__}: {raised}"
+            workers[me] = None
+            now = time()
+            self._outcome(job, said, error, now)
+            if self._may_have_news and dispatcher.ready_jobs < concurrency:
                 self._refill()
-            row += 1
-            if row >= JOBS_IN_A_ROW:
-                row = 0
+            if now >= turn_ends:
+                self._is_working = True
                 await asyncio.sleep(0)
+                self._is_working = False
+                now = time()
+                turn_ends = now + TURN_SECONDS
 
-    def _outcome(self, job: Job, said: object, error: str) -> None:
+    def _outcome(self, job: Job, said: object, error: str, now: float) -> None:
         """Settle a job: `error` says why it failed, or `said` is what the listener returned."""
-        now, dispatcher = self._now(), self._dispatcher
-        if not dispatcher.ended(job, now):
+        if said is None and not error:
+            self._dispatcher.succeeded(job, now)
+        elif not self._dispatcher.ended(job, now):
             return
-        if error:
+        elif error:
             self._failed(job, error, now)
-        elif said is None:
-            dispatcher.settle(job, (), now)
         else:
             self._settle(job, said, now)
         if job.chain.lane.is_leaving:
