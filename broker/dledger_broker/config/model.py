@@ -61,7 +61,17 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_broker_group(name: str) -> str:
+    """Return the name of a broker group, which may begin with a machine room: `room@name`."""
+    for part in name.split("@", 1):
+        check_name(part)
+    if len(name) > GROUP_NAME_LENGTH_MAX:
+        raise ValueError(f"must be at most {GROUP_NAME_LENGTH_MAX} characters")
+    return name
+
+
 Name = Annotated[str, AfterValidator(check_name)]
+BrokerGroupName = Annotated[str, AfterValidator(check_broker_group)]
 Address = Annotated[str, AfterValidator(check_address)]
 FolderPath = Annotated[Path, Field(strict=False)]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
@@ -93,7 +103,8 @@ class GroupConfig(Section):
     """One Raft group this process is a member of.
 
     Attributes:
-        name: The group's name, unique in its cluster.
+        name: The group's name, unique in its cluster. `room@name` says in which machine room it
+            stands, for the strategies of consumer groups that look at rooms.
         members: Every voter by its id, this process included, and the address where the other
             members reach it. It cannot change later.
         clients: The address where clients reach each member. Default: `members`.
@@ -102,7 +113,7 @@ class GroupConfig(Section):
             `folder`.
     """
 
-    name: Name
+    name: BrokerGroupName
     members: Annotated[Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_MAX)]
     clients: Annotated[Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_MAX)] = {}
     member: Name = ""
@@ -311,7 +322,7 @@ class MemberConfig(Section):
     name_servers: Annotated[
         tuple[Address, ...], Field(strict=False, max_length=NAME_SERVERS_MAX)
     ] = ()
-    control_group: Name = ""
+    control_group: BrokerGroupName = ""
     groups: Annotated[
         tuple[GroupConfig, ...],
         Field(strict=False, min_length=1, max_length=GROUPS_PER_PROCESS_MAX),

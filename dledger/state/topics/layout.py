@@ -16,7 +16,8 @@ def check_layout(layout: tuple[LayoutPart, ...]) -> None:
     if not layout:
         raise _invalid("layout has no part")
     for part in layout:
-        check_name("layout: group", part.group, GROUP_NAME_LENGTH_MAX)
+        for name in part.group.split("@", 1):  # it may begin with a machine room: room@name
+            check_name("layout: group", name, GROUP_NAME_LENGTH_MAX)
         if part.queues < 1:
             raise _invalid(f"layout: group {part.group} has {part.queues} queues, at least 1")
     total = queues_of(layout)
