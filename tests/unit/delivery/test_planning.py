@@ -16,7 +16,7 @@ from dledger.state.consumers.table import (
 )
 from dledger.state.values import Topic
 from dledger_broker.delivery.planning import plan
-from dledger_broker.delivery.subscribed import Subscribed, Subscription
+from dledger_broker.delivery.subscribed import Subscription
 from tests.unit.state.consumer_kit import BILLING, DEAD, orders, retry_topic
 from tests.unit.state.kit import GROUP, TOPIC
 
