@@ -6,7 +6,7 @@ body out of its batch. A caller may take whole batches too: columns for numpy, o
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dledger_client.errors import ClientError, error_of
@@ -97,10 +97,9 @@ class RecordBatch:
             return self
         skip = first - self.base_offset
         assert 0 <= skip < end - self.base_offset <= self.count, f"{first} to {end} of {self!r}"
-        return RecordBatch(
-            self.topic, self.queue, first, self.view, self.first_record + skip, end - first,
-            self.store_time_ms, self.group,
-        )  # fmt: skip
+        return replace(
+            self, base_offset=first, first_record=self.first_record + skip, count=end - first
+        )
 
     def split(self, count: int) -> tuple["RecordBatch", "RecordBatch"]:
         """Return the first `count` records, and the rest."""

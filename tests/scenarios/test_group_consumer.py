@@ -272,6 +272,21 @@ def test_a_failure_is_told_until_it_is_stored_and_the_record_is_not_done_before(
     assert driver.release() == [0]
 
 
+def test_a_queue_of_which_something_is_refused_begins_anew() -> None:
+    driver = GroupDriver()
+    _, held = driver.serve((0, 5))
+    queue = held["t", 0]
+    driver.core.fail(Failure(queue, 0, 0, "bad"), driver.now)
+    ((call, _),) = driver.asked(pb.FailRecordsRequest)
+    other = pb.FailRecordsReply.Row(code=Code.INVALID_ARGUMENT, detail="it has 2 attempts")
+    driver.core.answered(call, pb.FailRecordsReply(rows=[other], now_ms=1), driver.now)
+    assert driver.one(actions.StopQueue).why is Why.RESET
+    assert not driver.asked(pb.ClaimQueuesRequest), "after a while"
+    driver.wait(1.1)
+    (again,) = driver.claim(floor=0)
+    assert (again.epoch, again.progress.floor) == (5, 0)
+
+
 def test_a_paused_group_hands_out_nothing_until_it_goes_on() -> None:
     driver = GroupDriver()
     _, held = driver.serve((0, 5))

@@ -25,6 +25,11 @@ AGAIN: Final = frozenset(
 """What is refused so, or whose outcome nobody knows, is sent again after a pause."""
 
 
+_GONE: Final = frozenset(
+    (Code.FENCED, Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.CONSUMER_GROUP_NOT_FOUND)
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A commit, or a failure, that the home group did not take."""
@@ -36,7 +41,7 @@ class Refused:
     @property
     def is_lost(self) -> bool:
         """True: the queue belongs to somebody else, or is gone."""
-        return self.code is not Code.OFFSET_RESET
+        return self.code in _GONE
 
 
 class Commits:

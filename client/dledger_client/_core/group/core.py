@@ -12,6 +12,7 @@ How to drive it, as `ProducerCore`: call an input, carry out `take_actions()`. R
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.group.actions import (
@@ -34,6 +35,9 @@ from dledger_client._core.routes import RouteChange, RouteTable
 from dledger_client.errors import client_error, code_of, error_of
 from dledger_proto.errors import MEANINGS, Code, DledgerError
 from dledger_proto.v1 import delivery_pb2 as pb
+
+REFUSED_SECONDS: Final = 1.0
+"""Until a queue is claimed again of which the home group refused something unexpected."""
 
 
 class GroupCore:
@@ -242,19 +246,26 @@ class GroupCore:
             return
         if refused.is_lost:
             self._lose(held, refused.code)
-        else:
+        elif refused.code is Code.OFFSET_RESET:
             held.renew_at = now  # claim again: the answer tells of the reset
+        else:
+            # The home group knows something else of the queue: begin anew with what it knows.
+            again = self._start_again(held)
+            if again is not None:
+                again.renew_at = now + REFUSED_SECONDS
 
-    def _start_again(self, held: HeldQueue) -> None:
+    def _start_again(self, held: HeldQueue) -> HeldQueue | None:
         """Drop what is in hand of a queue whose offset was reset, and claim it anew (S113)."""
         self._commits.lost(held, Code.OFFSET_RESET)
         self._let_go.discard(held)
         was_serving = held.state is QueueState.SERVING
         held.state = QueueState.GONE
+        if not was_serving:
+            return None
         again = HeldQueue(held.place, held.topic_id, held.group, held.epoch)
-        if was_serving:
-            self._held[held.topic_id, held.place[1]] = again
-            self._actions.append(StopQueue(held, Why.RESET))
+        self._held[held.topic_id, held.place[1]] = again
+        self._actions.append(StopQueue(held, Why.RESET))
+        return again
 
     # Progress.
 
