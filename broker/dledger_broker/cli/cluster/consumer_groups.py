@@ -5,12 +5,20 @@ from typing import Annotated, Any, Final
 import typer
 
 from dledger_broker.cli.asking import Yes, ask
+from dledger_broker.cli.cluster.coordinator import (
+    CONSUMER_COLUMNS,
+    QUEUE_COLUMNS,
+    consumer_rows,
+    described,
+    queue_rows,
+)
 from dledger_broker.cli.cluster.topics import all_topics
 from dledger_broker.cli.connect import DEFAULT_NAME_SERVERS, Cluster, NameServers, Timeout
 from dledger_broker.cli.output import (
     CommandFailed,
     JsonFlag,
     bad_input,
+    note,
     print_json,
     print_rows,
     say,
@@ -193,7 +201,7 @@ def show(
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the settings of a consumer group."""
+    """Show a consumer group: its settings, its consumers, who has which queue."""
     with Cluster(name_servers, timeout) as cluster:
         try:
             topic = cluster.topic(RETRY_TOPIC_PREFIX + name)
@@ -201,13 +209,21 @@ def show(
             if error.code is not Code.TOPIC_NOT_FOUND:
                 raise
             topic = Topic()
-    if not topic.HasField("consumer_group"):
-        raise CommandFailed(f"no consumer group is called {name}", "dledger group list shows all")
-    row = _row(_group_of(topic))
+        if not topic.HasField("consumer_group"):
+            raise CommandFailed(
+                f"no consumer group is called {name}", "dledger group list shows all"
+            )
+        found = described(cluster, name)
+    row, consumers, queues = _row(_group_of(topic)), consumer_rows(found), queue_rows(found)
     if as_json:
-        print_json(row)
-    else:
-        print_rows([_shown(row)], DETAILS, as_json=False)
+        problems = list(found.problems)
+        print_json(row | {"consumers": consumers, "queues": queues, "problems": problems})
+        return
+    print_rows([_shown(row)], DETAILS, as_json=False)
+    print_rows(consumers, CONSUMER_COLUMNS, as_json=False, empty="no consumers")
+    print_rows(queues, QUEUE_COLUMNS, as_json=False, empty="no queues")
+    for problem in found.problems:
+        note(problem)
 
 
 def list_groups(

@@ -1,22 +1,21 @@
 """`dledger group lag`, `why` and `resume`: how far a consumer group is, and its pauses."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 import typer
 
 from dledger_broker.cli.cluster.consumer_groups import add_objects
+from dledger_broker.cli.cluster.coordinator import described, leaders
 from dledger_broker.cli.cluster.group_why import queue_sentence, whole_group
 from dledger_broker.cli.cluster.topics import QueueBounds, queue_bounds
 from dledger_broker.cli.connect import DEFAULT_NAME_SERVERS, Cluster, NameServers, Timeout
-from dledger_broker.cli.output import CommandFailed, JsonFlag, note, print_rows
+from dledger_broker.cli.output import JsonFlag, note, print_rows
 from dledger_broker.cli.values import shown_time
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import PROGRESS_PER_CALL_MAX
 from dledger_proto.v1.broker_pb2 import QueueRef
 from dledger_proto.v1.delivery_pb2 import (
-    DescribeConsumerGroupReply,
-    DescribeConsumerGroupRequest,
     NudgeConsumersRequest,
     ReadProgressReply,
     ReadProgressRequest,
@@ -80,7 +79,7 @@ def why(
     """Say why queues of a consumer group make no progress: a sentence for each that has a lag."""
     rows: list[dict[str, object]] = []
     with Cluster(name_servers, timeout) as cluster:
-        found = _described(cluster, name)
+        found = described(cluster, name)
         known = {(queue.topic, queue.queue): queue for queue in found.queues}
         topics = sorted({topic for topic, _ in known} | {each.topic for each in found.unassigned})
         for topic in topics:
@@ -127,7 +126,7 @@ def nudge(cluster: Cluster, name: str) -> int:
     their next commit.
     """
     told = 0
-    for address, group in _leaders(cluster):
+    for address, group in leaders(cluster):
         try:
             told += cluster.ask(
                 address,
@@ -142,37 +141,9 @@ def nudge(cluster: Cluster, name: str) -> int:
 
 
 def _consumed(cluster: Cluster, name: str) -> list[str]:
-    found = _described(cluster, name)
+    found = described(cluster, name)
     topics = sorted({queue.topic for queue in found.queues} | {f"%RETRY%{name}"})
     return [topic for topic in topics if topic]
-
-
-def _described(cluster: Cluster, name: str) -> DescribeConsumerGroupReply:
-    """Return what the coordinator knows of a group; end the command when nobody knows it."""
-    last: DledgerError | None = None
-    for address, group in _leaders(cluster):
-        try:
-            return cluster.ask(
-                address,
-                group,
-                lambda channel: DeliveryStub(channel).DescribeConsumerGroup,
-                DescribeConsumerGroupRequest(name=name),
-                write=False,
-            )
-        except DledgerError as error:
-            if error.code is not Code.WRONG_GROUP:
-                last = error
-    if last is None or last.code is Code.CONSUMER_GROUP_NOT_FOUND:
-        raise CommandFailed(f"no consumer group is called {name}", "or name a topic: --topic")
-    raise last
-
-
-def _leaders(cluster: Cluster) -> Iterable[tuple[str, str]]:
-    """Yield the address of each group's leader, or of a member that forwards to it."""
-    for route in list(cluster.routes().groups):
-        members = sorted(route.members, key=lambda each: each.member != route.leader)
-        if members:
-            yield members[0].address, route.group
 
 
 def _progress(
