@@ -1,8 +1,8 @@
 """The product's own administrator, whole, in the simulated world.
 
 Owns: topics "u1", "u2" and so on, which it creates, changes, deletes and reads; each answer is
-compared with the history of the name. It also looks up what lies in the topic of the producers, and
-compares that as the hand-made consumers do.
+compared with the history of the name. Consumer groups have a part of their own (`group/`). It also
+looks up what lies in the topic of the producers, and compares that as the hand-made consumers do.
 """
 
 import asyncio
@@ -25,6 +25,8 @@ from dledger_client.errors import (
 )
 from dledger_client.model import FoundRecord, QueueHold
 from dledger_proto.errors import Code
+from dledger_proto.names import GROUP_TOPIC_PREFIXES
+from tests.sim.clients.group.administrator import GroupAdministrator
 from tests.sim.clients.lookups import (
     Found,
     Lookup,
@@ -67,7 +69,7 @@ RULES: Final = frozenset((Code.TOPIC_EXISTS, Code.TOPIC_NOT_FOUND, Code.INVALID_
 """Refusals that the state of a topic explains."""
 ACTIONS: Final = {
     "change": 4, "describe": 2, "list": 1, "look up": 4, "bounds": 1, "look on": 1, "hold": 2,
-    "list holds": 1,
+    "list holds": 1, "groups": 3,
 }  # fmt: skip
 """How often each comes."""
 HOLD_MS: Final = (1_000, 5_000, 60_000)
@@ -86,6 +88,7 @@ class RealAdmin:
         self._groups = tuple(world.groups)
         self.running = True
         self.histories: dict[str, TopicHistory] = {}
+        self._consumer_groups = GroupAdministrator(HOST, world, random)
         self._holds: dict[str, QueueHold] = {}
         """By owner: what this administrator was told that it holds. No owner holds twice."""
         self._holds_asked = 0
@@ -130,6 +133,8 @@ class RealAdmin:
                 await self._read_bounds(admin)
             case "hold":
                 await self._hold(admin)
+            case "groups":
+                await self._consumer_groups.turn(admin)
             case "list holds":
                 await self._list_holds(admin)
             case _:
@@ -238,6 +243,7 @@ class RealAdmin:
         if routes is None:
             return
         self._oracle.counts["lists of topics"] += 1
+        routes = [each for each in routes if not each.name.startswith(GROUP_TOPIC_PREFIXES)]
         found = {route.name: _state(route) for route in routes}
         others = found.keys() - self.histories.keys()
         if others != {TOPIC} or len(found) != len(routes):
@@ -365,7 +371,7 @@ class RealAdmin:
                     return f"{name} does not run"
                 rows = sorted(
                     (topic.name, topic.topic_id, topic.layout, topic.write_queues,
-                     topic.read_queues, topic.permission)
+                     topic.read_queues, topic.permission, topic.settings)
                     for topic in member.process.machine.queries.topics()
                 )  # fmt: skip
                 due = rows if due is None else due
@@ -376,7 +382,9 @@ class RealAdmin:
     def check_end(self) -> None:
         """Compare the topics that the control group holds with their histories."""
         topics = self._world.group.any_process.machine.queries.topics()
-        found = {topic.name: topic for topic in topics}
+        self._consumer_groups.check_end(topics)
+        plain = [each for each in topics if not each.name.startswith(GROUP_TOPIC_PREFIXES)]
+        found = {topic.name: topic for topic in plain}
         if found.keys() - self.histories.keys() != {TOPIC}:
             raise Violation(Property.TOPICS, f"the end has the topics {sorted(found)}")
         for name, history in self.histories.items():

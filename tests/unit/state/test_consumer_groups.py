@@ -238,6 +238,13 @@ def test_topics_of_groups_are_no_business_of_topic_commands(name: str) -> None:
     assert driven.machine.queries.topic_by_name(name) == topic
 
 
+def test_the_topics_of_a_group_are_not_deleted_alone() -> None:
+    driven = with_billing()
+    for topic_id in (BILLING, DEAD):
+        assert code_of(driven.one(DeleteTopic(topic_id))) is Code.INVALID_ARGUMENT
+    assert driven.machine.queries.group_by_name("billing") is not None
+
+
 def imported(driven: Driven, topic: Topic) -> Code | None:
     result = driven.one(ImportTopic(topic))
     return None if isinstance(result, TopicChanged) else code_of(result)

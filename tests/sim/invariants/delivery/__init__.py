@@ -2,6 +2,7 @@
 
 fetched             A driver that drains only what `has_outputs` announces misses nothing
 grants              I19: a queue of a consumer group has at most one holder
+group_history       D20: what a consumer group's name may be
 offsets_never_back  I14: a stored group offset grows, unless it is reset
 producer_verdicts   D11: verdicts on producers' batches follow from the log alone
 queue_contents      I8 and I9: contiguous offsets, no batch missing or stored twice

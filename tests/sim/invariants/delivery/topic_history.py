@@ -1,13 +1,14 @@
-"""What one topic name may be, after everything that its one administrator did and was told.
+"""What a name may be, after everything that its one administrator did and was told.
 
-A model of the control group's rules (D14) and a register: a change of unknown outcome may take
-effect at any later time, once. So a name has several possible states; each answer leaves those that
-fit it, and none that fits is a finding.
+A name is that of a topic or of a consumer group. A model of the control group's rules (D14) and a
+register: a change of unknown outcome may take effect at any later time, once. So a name has several
+possible states; each answer leaves those that fit it, and none that fits is a finding.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from dledger_proto.errors import Code
 from tests.sim.invariants.violation import Property, Violation
@@ -17,6 +18,27 @@ ANY_ID = b""
 READ_AND_WRITE = 6
 PENDING_MAX = 3
 """Changes of unknown outcome; beyond them a name tells too little."""
+
+
+class State(Protocol):
+    """What has the name."""
+
+    def fits(self, other: Self | None) -> bool:
+        """Tell whether another state is this one; an id that nobody knows is any."""
+        ...
+
+
+S = TypeVar("S", bound=State)
+
+
+class ChangeOf(Protocol[S]):
+    """A change of what has the name."""
+
+    DELETES: ClassVar[bool]
+
+    def outcome(self, known: S | None) -> tuple[Code, S | None]:
+        """Return what is answered in this state, and the state after."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +70,8 @@ Maybe = TopicState | None
 class Create:
     """Create the topic, with so many queues in each of some groups."""
 
+    DELETES: ClassVar[bool] = False
+
     groups: tuple[str, ...]
     queues: int
     permission: int = READ_AND_WRITE
@@ -67,6 +91,8 @@ class Create:
 @dataclass(frozen=True, slots=True)
 class Update:
     """Change the topic; what is 0 or empty stays."""
+
+    DELETES: ClassVar[bool] = False
 
     permission: int = 0
     read_queues: int = 0
@@ -107,6 +133,8 @@ class Update:
 class Delete:
     """Delete the topic."""
 
+    DELETES: ClassVar[bool] = True
+
     def outcome(self, known: Maybe) -> tuple[Code, Maybe]:
         """See `Create.outcome`."""
         return (Code.TOPIC_NOT_FOUND if known is None else Code.OK), None
@@ -115,13 +143,13 @@ class Delete:
 Change = Create | Update | Delete
 
 
-class TopicHistory:
+class History(Generic[S]):
     """The history of one name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._known: Maybe = None
-        self._pending: list[Change] = []
+        self._known: S | None = None
+        self._pending: list[ChangeOf[S]] = []
 
     @property
     def is_clear(self) -> bool:
@@ -129,36 +157,36 @@ class TopicHistory:
         return len(self._pending) < PENDING_MAX
 
     @property
-    def known(self) -> Maybe:
+    def known(self) -> S | None:
         """Return what was seen last."""
         return self._known
 
-    def possible(self) -> list[Maybe]:
+    def possible(self) -> list[S | None]:
         """Return every state that the name may be in."""
         return _reached(self._known, self._pending)
 
     # What was answered.
 
-    def answered(self, change: Change, told: TopicState) -> None:
+    def answered(self, change: ChangeOf[S], told: S) -> None:
         """Take a success: the topic after the change, or, of a deletion, before it."""
         for state in self.possible():
             code, after = change.outcome(state)
-            due = state if isinstance(change, Delete) else after
+            due = state if change.DELETES else after
             if code is Code.OK and due is not None and due.fits(told):
-                self._known = None if isinstance(change, Delete) else told
+                self._known = None if change.DELETES else told
                 return
         self._fail(f"{change} was answered by {told}")
 
-    def refused(self, change: Change, code: Code) -> None:
+    def refused(self, change: ChangeOf[S], code: Code) -> None:
         """Take a definite refusal by the rules."""
         if all(change.outcome(state)[0] is not code for state in self.possible()):
             self._fail(f"{change} was refused as {code.name}")
 
-    def unknown(self, change: Change) -> None:
+    def unknown(self, change: ChangeOf[S]) -> None:
         """Take a change of unknown outcome."""
         self._pending.append(change)
 
-    def seen(self, told: Maybe) -> None:
+    def seen(self, told: S | None) -> None:
         """Take what a confirmed read has found."""
         for state in self.possible():
             if state is told or (state is not None and state.fits(told)):
@@ -167,10 +195,14 @@ class TopicHistory:
         self._fail(f"{told} is there")
 
     def _fail(self, what: str) -> None:
-        raise Violation(Property.TOPICS, f"topic {self.name}: {what}; it may be {self.possible()}")
+        raise Violation(Property.TOPICS, f"{self.name}: {what}; it may be {self.possible()}")
 
 
-def _reached(known: Maybe, pending: Sequence[Change]) -> list[Maybe]:
+class TopicHistory(History[TopicState]):
+    """The history of a topic's name."""
+
+
+def _reached(known: S | None, pending: Sequence[ChangeOf[S]]) -> list[S | None]:
     """Return the states that some of the pending changes, in some order, lead to."""
     found = [known]
     for place, change in enumerate(pending):
@@ -180,5 +212,5 @@ def _reached(known: Maybe, pending: Sequence[Change]) -> list[Maybe]:
     return _distinct(found)
 
 
-def _distinct(states: Iterable[Maybe]) -> list[Maybe]:
+def _distinct(states: Iterable[S | None]) -> list[S | None]:
     return list(dict.fromkeys(states))
