@@ -20,7 +20,7 @@ from dledger.state.consumers.settings import GroupSettings
 from dledger.state.consumers.table import ConsumerGroup, QueueKey
 from dledger.state.values import Topic
 from dledger_broker.delivery.planning import plan
-from dledger_broker.delivery.sessions import GRACE_SECONDS, LOOK_SECONDS, Sessions
+from dledger_broker.delivery.sessions import GRACE_SECONDS, Sessions
 from dledger_broker.delivery.subscribed import Subscription, queues_of, retry_queues
 from dledger_broker.group.group_view import GroupView
 from dledger_proto.errors import DledgerError
@@ -177,7 +177,9 @@ class LedGroup:
         if self._stale:
             self._stale = False
             await self._assign()
-        return LOOK_SECONDS if self.rows.consumers else inf
+        if not self.rows.consumers:
+            return inf
+        return max(0.0, self.sessions.look_by - self._view.clock.monotonic())
 
     async def _take_back(self) -> None:
         while self._given:

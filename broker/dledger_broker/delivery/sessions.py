@@ -11,7 +11,8 @@ a new leader gives every consumer its whole time again (D20). Not: what ends a s
     ... and that is static (it has an instance)     `session_ms`
     that a new leader finds in the state            `session_ms`
 
-Time in which this process did not run is nobody's silence: when a look comes late, all get it back.
+Time in which this process did not run is nobody's silence: when a look comes late, all have their
+whole time again, as from a new leader.
 """
 
 from collections.abc import Mapping
@@ -22,8 +23,6 @@ from dledger.state.consumers.membership import Session
 from dledger.state.consumers.table import Consumer
 
 GRACE_SECONDS: Final = 0.5
-LOOK_SECONDS: Final = 0.25
-"""How often the sessions are looked at while there are any."""
 LATE_SECONDS: Final = 1.0
 """A look that comes so much later than it should: the process did not run."""
 
@@ -41,7 +40,8 @@ class Sessions:
 
     def __init__(self, now: float) -> None:
         self._of: dict[str, _Times] = {}
-        self._looked_at = now
+        self.look_by = now
+        """When to look again, at the latest."""
 
     def opened(self, name: str, joined: int, now: float, seconds: float) -> None:
         """A consumer has joined by a stream of this leader."""
@@ -61,11 +61,10 @@ class Sessions:
 
     def over(self, consumers: Mapping[str, Consumer], now: float, seconds: float) -> list[Session]:
         """Return the sessions that are over, of those that the state holds."""
-        late = now - self._looked_at - LOOK_SECONDS
-        self._looked_at = now
+        late = now - self.look_by
         if late > LATE_SECONDS:
             for times in self._of.values():
-                times.until += late
+                times.until = max(times.until, now + seconds)
         for name in self._of.keys() - consumers.keys():
             del self._of[name]
         found: list[Session] = []
@@ -75,6 +74,8 @@ class Sessions:
                 self._of[name] = _Times(consumer.joined, now, now + seconds, connected=False)
             if self._of[name].until <= now:
                 found.append(Session(name, consumer.joined))
+        waiting = (times.until for times in self._of.values() if times.until > now)
+        self.look_by = min(waiting, default=now + seconds)
         return found
 
     def status(self, name: str, now: float) -> tuple[bool, float]:

@@ -2,9 +2,10 @@
 
 from dledger.state.consumers.membership import Session
 from dledger.state.consumers.table import Consumer
-from dledger_broker.delivery.sessions import GRACE_SECONDS, LATE_SECONDS, LOOK_SECONDS, Sessions
+from dledger_broker.delivery.sessions import GRACE_SECONDS, LATE_SECONDS, Sessions
 
 LIMIT = 10.0
+STEP = 0.25
 
 
 class Stage:
@@ -32,7 +33,7 @@ class Stage:
         until = self.now + seconds
         over = self.look()
         while self.now < until:
-            self.now = min(self.now + LOOK_SECONDS, until)
+            self.now = min(self.now + STEP, until)
             over = self.look()
         return over
 
@@ -103,20 +104,31 @@ def test_time_in_which_the_process_did_not_run_is_nobodys_silence() -> None:
     stage.join("c1", 5)
     stage.wait(3)
     stage.now += 60
-    assert stage.wait(6) == []
-    assert stage.wait(1.5) == ["c1"]
+    assert stage.wait(9.9) == []
+    assert stage.wait(0.1) == ["c1"]
 
 
 def test_a_look_that_is_a_little_late_gives_nothing_back() -> None:
     stage = Stage()
     stage.join("c1", 5)
-    for _ in range(12):
-        stage.now += LOOK_SECONDS + LATE_SECONDS / 2
-        over = stage.look()
-    assert stage.now - 100 < LIMIT
-    assert over == []
-    stage.now = 110
+    assert stage.look() == []
+    assert stage.sessions.look_by == 110
+    stage.now = 110 + LATE_SECONDS
     assert stage.look() == ["c1"]
+
+
+def test_the_next_look_is_when_the_first_session_may_be_over() -> None:
+    stage = Stage()
+    stage.join("c1", 5)
+    stage.join("c2", 6)
+    stage.look()
+    stage.sessions.spoke("c1", 5, 104, LIMIT)
+    stage.close("c2", 6)
+    stage.look()
+    assert stage.sessions.look_by == 100 + GRACE_SECONDS
+    stage.now = 101
+    assert stage.look() == ["c2"]
+    assert stage.sessions.look_by == 114
 
 
 def test_who_is_gone_is_forgotten() -> None:
