@@ -6,6 +6,7 @@ change of the leader moves nothing. Method: real members, hand-made consumers, t
 
 import pytest
 
+from dledger.state.consumers.settings import ConsumeOrder
 from dledger_proto.errors import Code
 from tests.scenarios.sessions import SESSION_MS, Sessions
 
@@ -108,6 +109,33 @@ def test_another_subscription_is_refused() -> None:
     sessions.stage.run_until(lambda: other.refused is not Code.OK, 5, "it is refused")
     assert other.refused is Code.SUBSCRIPTION_CONFLICT
     sessions.settle()
+    sessions.close()
+
+
+def test_another_order_of_the_group_ends_the_sessions() -> None:
+    sessions = Sessions(consumers=2).start()
+    sessions.decide(2_000, order=ConsumeOrder.QUEUE)
+    sessions.stage.run_until(
+        lambda: all(client.refused is Code.ORDER_CONFLICT for client in sessions.clients),
+        5,
+        "all are refused",
+    )
+    sessions.stage.run_until(lambda: not sessions.grants.grants, 5, "nobody has a queue")
+    sessions.close()
+
+
+def test_another_strategy_is_taken_up() -> None:
+    sessions = Sessions(consumers=2).start()
+    sessions.decide(2_000, strategy="average")
+    sessions.settle()
+    topic_id = sessions.stage.plan.topic_id
+    held = {
+        key.queue: grant.holder
+        for key, grant in sessions.grants.grants.items()
+        if key.topic_id == topic_id
+    }
+    names = sorted(client.member_id for client in sessions.clients)
+    assert held == {0: names[0], 1: names[1]}
     sessions.close()
 
 

@@ -45,6 +45,7 @@ class SessionStream:
         self._coordinator = coordinator
         self._group: LedGroup | None = None
         self._is_static = False
+        self._order = 0
         self._joining = False
         self._told_settings = -1
         self._told_epoch = -1
@@ -118,6 +119,7 @@ class SessionStream:
             self._joining = False
         self.consumer, self.joined = request.member_id, joined.joined
         self._is_static = bool(request.instance)
+        self._order = request.order
         self._group = group
         self._told_settings = self._told_epoch = -1
         group.opened(self)
@@ -184,6 +186,8 @@ class SessionStream:
         consumer = group.rows.consumers.get(self.consumer)
         if group.retry.deleted:
             code, detail = Code.CONSUMER_GROUP_NOT_FOUND, "the consumer group was deleted"
+        elif self._order != group.settings.order:
+            code, detail = Code.ORDER_CONFLICT, "the order of the consumer group was changed"
         elif consumer is None:
             code, detail = Code.SESSION_ENDED, "the consumer left, was silent, or was replaced"
         elif consumer.joined != self.joined:
