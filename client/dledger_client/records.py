@@ -13,6 +13,7 @@ from dledger_client.errors import ClientError, error_of
 from dledger_client.unreadable import CONSUMER_REMEDY, Unreadable
 from dledger_proto.batch.codec import BatchView, Record
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.rpc.frames import RowOrigin
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -31,6 +32,8 @@ class RecordBatch:
     """The leader's stamp, milliseconds since 1970."""
     group: str = ""
     """The broker group that the run was read from; empty: not known."""
+    origin: RowOrigin | None = None
+    """Of which record this run is, delivered again; None: it came from its producer."""
 
     @property
     def memory(self) -> int:
@@ -107,11 +110,12 @@ class RecordBatch:
         return (
             RecordBatch(
                 self.topic, self.queue, self.base_offset, self.view, self.first_record, count,
-                self.store_time_ms, self.group,
+                self.store_time_ms, self.group, self.origin,
             ),
             RecordBatch(
                 self.topic, self.queue, self.base_offset + count, self.view,
                 self.first_record + count, self.count - count, self.store_time_ms, self.group,
+                self.origin,
             ),
         )  # fmt: skip
 
@@ -191,6 +195,17 @@ class ConsumedRecord:
     def message_id(self) -> bytes:
         """24 bytes: producer id, running number. Of a producer without id the first 16 are zero."""
         return self._batch.view.message_id(self._at)
+
+    @property
+    def origin(self) -> RowOrigin | None:
+        """Of which record it is, when it is delivered again; None: it came from its producer."""
+        return self._batch.origin
+
+    @property
+    def attempts(self) -> int:
+        """How often it failed before this delivery."""
+        origin = self._batch.origin
+        return 0 if origin is None else origin.attempts
 
     def __repr__(self) -> str:
         return f"<ConsumedRecord {self.topic}/{self.queue}@{self.offset}>"

@@ -71,3 +71,8 @@ def _refusal(field: str, value: str, limit: str) -> DledgerError:
     more = "..." if len(value) > _SHOWN_LENGTH_MAX else ""
     shown = f"{value[:_SHOWN_LENGTH_MAX]!r}{more}"
     return invalid(f"{field} {shown}: {limit}")
+
+
+def holds_references(topic: str) -> bool:
+    """Tell whether a topic's records are delivered again, and are so batches of other topics."""
+    return topic.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))

@@ -40,17 +40,24 @@ class FetchOptions:
     wait_ms: int
     once: bool
     with_positions: bool = False
+    with_origins: bool = False
 
     @classmethod
     def of(
-        cls, max_bytes: int, wait_ms: int, *, once: bool, with_positions: bool = False
+        cls,
+        max_bytes: int,
+        wait_ms: int,
+        *,
+        once: bool,
+        with_positions: bool = False,
+        with_origins: bool = False,
     ) -> "FetchOptions":
         """Apply defaults and limits; zero is the default, of `wait_ms` only when not `once`."""
         wait = min(wait_ms, WAIT_MAX_MS)
         if not once:
             wait = max(wait or WAIT_DEFAULT_MS, WAIT_MIN_MS)
         limit = min(max_bytes or FRAME_SIZE_TARGET, FRAME_DATA_MAX)
-        return cls(limit, wait, once, with_positions)
+        return cls(limit, wait, once, with_positions, with_origins)
 
 
 async def assignments_of(messaging: Messaging, request: pb.FetchRequest) -> list[Assignment]:

@@ -13,12 +13,16 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedFile
 from dledger.state.values import QueueSpan
 from dledger.types import Position, Span
-from dledger_proto.batch.codec import BATCH_MAGIC
+from dledger_proto.batch.codec import BATCH_MAGIC, BatchView, cut_record
+from dledger_proto.errors import DledgerError
 from dledger_proto.limits import KIB, MIB
+from dledger_proto.rpc.frames import FetchRow
 
 READ_GAP_MAX: Final = 64 * KIB
 """One read takes batches that lie this near to each other, and what lies between them."""
 READ_SIZE_MAX: Final = 4 * MIB
+CUT_ABOVE_SIZE: Final = 16 * KIB
+"""A record that is delivered again is cut out of a larger batch."""
 
 _BATCH_START = struct.Struct("<4sII")
 
@@ -102,3 +106,23 @@ def batches_in_memory(log: CommitLog, spans: Sequence[QueueSpan]) -> list[memory
             return None  # the copy on disk may be sound
         batches.append(whole)
     return batches
+
+
+def is_cut(span: QueueSpan) -> bool:
+    """Tell whether a reference's record is sent without the rest of its batch, which is large."""
+    return span.is_reference and span.record_count == 1 and span.size > CUT_ABOVE_SIZE
+
+
+def cut_reference(row: FetchRow, batch: memoryview) -> tuple[FetchRow, memoryview]:
+    """Return the one record of a checked batch as a batch, and its row. Blocks.
+
+    A batch that holds no other record, or cannot be decoded, is sent as it is.
+    """
+    view = BatchView(batch)
+    if view.header.record_count == 1:
+        return row, batch
+    try:
+        cut = cut_record(view, row.first_record)
+    except DledgerError:
+        return row, batch
+    return row._replace(first_record=0, size=len(cut)), memoryview(cut)

@@ -10,7 +10,7 @@ size.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,11 +18,17 @@ from dledger.state.values import QueueSpan
 from dledger.types import QueueOffset
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.read.assignments import Assignment, FetchOptions
-from dledger_broker.read.batches import STORAGE_ERRORS, batches_in_memory, read_batches
+from dledger_broker.read.batches import (
+    STORAGE_ERRORS,
+    batches_in_memory,
+    cut_reference,
+    is_cut,
+    read_batches,
+)
 from dledger_broker.rpc.admission import AdmissionControl, Bound
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_ROWS_MAX
-from dledger_proto.rpc.frames import FetchRow, encode_fetch
+from dledger_proto.rpc.frames import FetchRow, RowOrigin, encode_fetch
 from dledger_proto.rpc.stall import within_stall_limit
 
 FRAME_COPIES: Final = 2
@@ -216,9 +222,7 @@ class FetchSession:
             spans = spans[:FRAME_ROWS_MAX]
             if not spans:
                 return None
-            return await self._load(
-                assignment, minimum, maximum, spans, with_positions=options.with_positions
-            )
+            return await self._load(assignment, minimum, maximum, spans, options)
         except STORAGE_ERRORS as error:
             self._view.host.failed(error)
             code, detail = Code.STORAGE_FAILED, str(error)
@@ -238,14 +242,26 @@ class FetchSession:
         )
         return Prepared(frame, assignment.offset, was_cold=False, is_error=True)
 
+    def _origins(
+        self, assignment: Assignment, spans: Sequence[QueueSpan], references: Sequence[int]
+    ) -> Mapping[int, RowOrigin]:
+        """Return the origins of references, by their places among the spans."""
+        origins: dict[int, RowOrigin] = {}
+        for at in references:
+            origin = self._queries.origin(
+                assignment.topic_id, assignment.queue, spans[at].base_offset
+            )
+            if origin is not None:
+                origins[at] = RowOrigin(*origin)
+        return origins
+
     async def _load(
         self,
         assignment: Assignment,
         minimum: int,
         maximum: int,
         spans: Sequence[QueueSpan],
-        *,
-        with_positions: bool,
+        options: FetchOptions,
     ) -> Prepared:
         rows = [
             FetchRow(
@@ -258,6 +274,12 @@ class FetchSession:
             )
             for span in spans
         ]
+        references = [at for at, span in enumerate(spans) if span.is_reference]
+        origins, cuts = None, list[int]()
+        if references and options.with_origins:
+            origins = self._origins(assignment, spans, references)
+        if references and not options.with_positions:
+            cuts = [at for at in references if is_cut(spans[at])]
         last = spans[-1]
         next_offset = QueueOffset(last.base_offset + last.record_count)
 
@@ -269,15 +291,19 @@ class FetchSession:
                 min_offset=minimum,
                 max_offset=maximum,
                 next_offset=next_offset,
-                with_positions=with_positions,
+                with_positions=options.with_positions,
+                origins=origins,
             )
 
         parts = batches_in_memory(self._log, spans)
-        if parts is not None:
+        if parts is not None and not cuts:
             return Prepared(frame_of(parts), next_offset, was_cold=False)
 
         def job() -> bytes:
-            return frame_of(read_batches(self._log, spans))
+            batches = parts or read_batches(self._log, spans)
+            for at in cuts:
+                rows[at], batches[at] = cut_reference(rows[at], batches[at])
+            return frame_of(batches)
 
         frame = await asyncio.get_running_loop().run_in_executor(self._view.pool, job)
         return Prepared(frame, next_offset, was_cold=True)

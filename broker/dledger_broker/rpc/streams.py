@@ -110,6 +110,7 @@ class Streams:
                     request.wait_ms,
                     once=request.once,
                     with_positions=request.with_positions,
+                    with_origins=request.with_origins,
                 )
                 await session.run(assignments, options, context.write)
         except DledgerError as error:

@@ -355,6 +355,7 @@ class ConsumerEngine:
             ],
             max_bytes=self.config.frame_bytes,
             wait_ms=self.config.wait_ms,
+            with_origins=True,
         )
         try:
             channel = await self.cluster.channels.connected(action.address)

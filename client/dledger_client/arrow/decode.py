@@ -23,6 +23,7 @@ from dledger_client.unreadable import Unreadable
 from dledger_proto.batch.codec import BatchView, check_envelope
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import BATCH_SIZE_MAX, MIB
+from dledger_proto.names import holds_references
 
 PORTION_BYTES: Final = 4 * MIB
 """Bytes of bodies and properties in one Arrow batch, about. It bounds the memory, whatever batches
@@ -132,7 +133,8 @@ class Decoder:
                 error.code,
                 f"{source.describe()}: batch at offset {span.base_offset}: {error.detail}",
             ) from error
-        if header.topic_id != source.topic_id or header.queue != source.queue:
+        is_own = header.topic_id == source.topic_id and header.queue == source.queue
+        if not (is_own or holds_references(source.topic)):
             raise DledgerError(
                 Code.CORRUPT_BATCH,
                 f"{source.describe()}: the batch at offset {span.base_offset} is of topic "

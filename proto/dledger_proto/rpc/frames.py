@@ -36,7 +36,7 @@ answers do not correspond to frames of batches.
 Fetch frame, member to client: a run of one queue.
 
       0  4  magic "DLFF"                 4  1  version: 1, with positions 2
-      5  1  reserved, 0                  6  2  assignment: its place in the FetchRequest
+      5  1  flags: 1 origins             6  2  assignment: its place in the FetchRequest
       8  2  code (errors.Code)          10  2  detail_size
      12  4  row_count, 0..FRAME_ROWS_MAX
      16  8  min_offset, signed          24  8  max_offset, signed: end of what is committed
@@ -46,14 +46,16 @@ Fetch frame, member to client: a run of one queue.
               8  4  first_record         12  4  record_count
              16  4  size of the batch    20  8  store_time_ms: the leader's stamp, signed
              28  8  version 2: position of the batch in the log
-            then detail (UTF-8), then the batches
+            then detail (UTF-8), then with flag 1 the origins, then the batches
+         origins: count u32, then for each: row u32, topic_id 16, queue u32, offset i64,
+            attempts u32, error size u16, error (UTF-8)
 
 A row addresses a span of its batch: record `first_record + k` has offset `base_offset + k`, for k
 below `record_count`. An error of one assignment has a code, a detail and no rows.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -76,6 +78,9 @@ _ANSWER_ROW: Final = struct.Struct("<QHBBHHqQQ")
 _FETCH: Final = struct.Struct("<4sBBHHHIqqq")
 _FETCH_ROW: Final = struct.Struct("<qIIIq")
 _FETCH_ROW_POSITION: Final = struct.Struct("<qIIIqQ")
+_COUNT: Final = struct.Struct("<I")
+_ORIGIN: Final = struct.Struct("<I16sIqIH")
+_HAS_ORIGINS: Final = 1
 _ONE_WAY: Final = 1
 _DUPLICATE: Final = 1
 _UNSYNCED: Final = 2
@@ -121,6 +126,16 @@ class AnswerRow:
         return DledgerError(self.code, self.detail, hint=self.hint)
 
 
+class RowOrigin(NamedTuple):
+    """Of which record a row is, delivered again: how often it failed, and why it failed last."""
+
+    topic_id: bytes
+    queue: int
+    offset: int
+    attempts: int
+    error: str
+
+
 class FetchRow(NamedTuple):
     """A span of one batch: which of its records belong to the answer, and at which offsets."""
 
@@ -148,6 +163,8 @@ class FetchFrame:
     next_offset: int
     rows: Sequence[FetchRow]
     batches: Sequence[memoryview]
+    origins: Mapping[int, RowOrigin] | None = None
+    """By the place of the row; None: there are none."""
 
 
 def encode_append(
@@ -248,21 +265,25 @@ def encode_fetch(
     code: Code = Code.OK,
     detail: str = "",
     with_positions: bool = False,
+    origins: Mapping[int, RowOrigin] | None = None,
 ) -> bytes:
     """Return a fetch frame. `batches` may be several batches to a buffer; sizes must add up."""
     if len(rows) > FRAME_ROWS_MAX or not 0 <= assignment < 1 << 16:
         raise ValueError(f"{len(rows)} rows of {FRAME_ROWS_MAX}, assignment {assignment} of u16")
     sentence = _cut(detail)
     header = _FETCH.pack(
-        FETCH_MAGIC, FETCH_VERSION_POSITIONS if with_positions else FRAME_VERSION, 0,
+        FETCH_MAGIC, FETCH_VERSION_POSITIONS if with_positions else FRAME_VERSION,
+        _HAS_ORIGINS if origins else 0,
         assignment, code, len(sentence), len(rows), min_offset, max_offset, next_offset,
     )  # fmt: skip
     if with_positions:
         packed_rows = b"".join([_FETCH_ROW_POSITION.pack(*row) for row in rows])
     else:
         packed_rows = b"".join([_FETCH_ROW.pack(*row[:-1]) for row in rows])
-    frame = b"".join((header, packed_rows, sentence, *batches))
-    size = FETCH_HEADER_SIZE + len(packed_rows) + len(sentence) + sum(row.size for row in rows)
+    told = _encode_origins(origins) if origins else b""
+    frame = b"".join((header, packed_rows, sentence, told, *batches))
+    size = FETCH_HEADER_SIZE + len(packed_rows) + len(sentence) + len(told)
+    size += sum(row.size for row in rows)
     if len(frame) != size:
         raise ValueError(f"the frame has {len(frame)} bytes, its rows say {size}")
     return _bounded(frame)
@@ -298,9 +319,8 @@ def _fetch_frame(view: memoryview, message_size: int) -> tuple[FetchFrame, int]:
     """Return the frame that the bytes begin with, and where it ends."""
     _check_start(view, FETCH_MAGIC, FETCH_HEADER_SIZE, FETCH_VERSION_POSITIONS)
     fields = _FETCH.unpack_from(view)
-    _, version, _, assignment, code, detail_size, count, min_offset, max_offset, next_offset = (
-        fields
-    )
+    _, version, flags, assignment, code, detail_size, count, *offsets = fields
+    min_offset, max_offset, next_offset = offsets
     row_form = _FETCH_ROW_POSITION if version == FETCH_VERSION_POSITIONS else _FETCH_ROW
     at = FETCH_HEADER_SIZE + count * row_form.size
     if count > FRAME_ROWS_MAX or at + detail_size > len(view):
@@ -308,6 +328,9 @@ def _fetch_frame(view: memoryview, message_size: int) -> tuple[FetchFrame, int]:
     rows = [FetchRow(*row) for row in row_form.iter_unpack(view[FETCH_HEADER_SIZE:at])]
     known, detail = _code(code, _text(view[at : at + detail_size]))
     at += detail_size
+    origins = None
+    if flags & _HAS_ORIGINS:
+        origins, at = _parse_origins(view, at)
     end = at + sum(row.size for row in rows)
     if end > len(view):
         raise invalid(f"fetch frame of {len(view)} bytes, its parts add up to {end}")
@@ -318,9 +341,35 @@ def _fetch_frame(view: memoryview, message_size: int) -> tuple[FetchFrame, int]:
         batches.append(data[at : at + row.size])
         at += row.size
     frame = FetchFrame(
-        assignment, known, detail, min_offset, max_offset, next_offset, rows, batches
+        assignment, known, detail, min_offset, max_offset, next_offset, rows, batches, origins
     )
     return frame, end
+
+
+def _encode_origins(origins: Mapping[int, RowOrigin]) -> bytes:
+    parts = [_COUNT.pack(len(origins))]
+    for row, origin in origins.items():
+        error = _cut(origin.error)
+        parts += (_ORIGIN.pack(row, *origin[:4], len(error)), error)
+    return b"".join(parts)
+
+
+def _parse_origins(view: memoryview, at: int) -> tuple[dict[int, RowOrigin], int]:
+    """Return the origins of a frame, and where they end; INVALID_ARGUMENT."""
+    origins: dict[int, RowOrigin] = {}
+    try:
+        (count,) = _COUNT.unpack_from(view, at)
+        at += _COUNT.size
+        if count > FRAME_ROWS_MAX:
+            raise invalid(f"fetch frame: {count} origins, at most {FRAME_ROWS_MAX}")
+        for _ in range(count):
+            row, topic_id, queue, offset, attempts, size = _ORIGIN.unpack_from(view, at)
+            at += _ORIGIN.size
+            origins[row] = RowOrigin(topic_id, queue, offset, attempts, _text(view[at : at + size]))
+            at += size
+    except struct.error:
+        raise invalid(f"fetch frame of {len(view)} bytes ends within its origins") from None
+    return origins, at
 
 
 def _check_start(

@@ -638,6 +638,7 @@ class FetchRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _builtins.int
     ONCE_FIELD_NUMBER: _builtins.int
     WITH_POSITIONS_FIELD_NUMBER: _builtins.int
+    WITH_ORIGINS_FIELD_NUMBER: _builtins.int
     max_bytes: _builtins.int
     """per frame; at least one batch is always returned"""
     wait_ms: _builtins.int
@@ -646,6 +647,8 @@ class FetchRequest(_message.Message):
     """end the stream after the first frame per assignment"""
     with_positions: _builtins.bool
     """rows tell where their batch lies in the log (fetch frame version 2)"""
+    with_origins: _builtins.bool
+    """frames tell of which records references are, and their attempts"""
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchRequest.Assignment]: ...
     def __init__(
@@ -656,10 +659,11 @@ class FetchRequest(_message.Message):
         wait_ms: _builtins.int = ...,
         once: _builtins.bool = ...,
         with_positions: _builtins.bool = ...,
+        with_origins: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "max_bytes", b"max_bytes", "once", b"once", "wait_ms", b"wait_ms", "with_positions", b"with_positions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "max_bytes", b"max_bytes", "once", b"once", "wait_ms", b"wait_ms", "with_origins", b"with_origins", "with_positions", b"with_positions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

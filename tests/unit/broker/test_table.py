@@ -13,11 +13,6 @@ from dledger_proto.limits import QUEUES_PER_CALL_MAX
 from dledger_proto.v1 import broker_pb2, delivery_pb2, routes_pb2
 
 NAME_SERVER_ONLY = "Registry"
-NOT_SERVED = {
-    "RecallTimer",
-    "ListTimers",
-}
-"""Calls that no member answers: they are UNIMPLEMENTED (D19)."""
 
 
 def unary_methods() -> dict[str, MethodDescriptor]:
@@ -28,7 +23,6 @@ def unary_methods() -> dict[str, MethodDescriptor]:
         if service.name != NAME_SERVER_ONLY
         for method in service.methods
         if not method.client_streaming and not method.server_streaming
-        if method.name not in NOT_SERVED
     }
 
 

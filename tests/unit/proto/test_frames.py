@@ -16,6 +16,7 @@ from dledger_proto.rpc.frames import (
     AppendHeader,
     FetchFrame,
     FetchRow,
+    RowOrigin,
     encode_answers,
     encode_append,
     encode_fetch,
@@ -68,6 +69,19 @@ def fetch_frame() -> bytes:
 
 def fetch_error() -> bytes:
     return encode_fetch([], [], code=Code.TOPIC_NOT_FOUND, detail="no topic x", **PLACE)
+
+
+def test_origins_travel_with_their_rows() -> None:
+    origins = {
+        0: RowOrigin(b"t" * 16, 7, 55, 3, "é" * 2_000),
+        1: RowOrigin(b"u" * 16, 0, 0, 1, ""),
+    }
+    frame = encode_fetch(FETCHED, [make_batch(), SMALL], origins=origins, **PLACE)
+    found = parse_fetch(frame)
+    assert found.origins == {0: origins[0]._replace(error="é" * 512), 1: origins[1]}
+    assert [bytes(each) for each in found.batches] == [make_batch(), SMALL]
+    assert parse_fetch(fetch_frame()).origins is None
+    refused(lambda: parse_fetch(frame[:130]))
 
 
 def test_a_message_of_several_frames_gives_each_a_buffer_of_its_own() -> None:

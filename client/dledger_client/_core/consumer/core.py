@@ -32,7 +32,7 @@ from dledger_client.errors import ClientError, client_error, error_of, invalid
 from dledger_client.records import RecordBatch
 from dledger_proto.batch.codec import BatchView, check_envelope
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.rpc.frames import FetchFrame, FetchRow
+from dledger_proto.rpc.frames import FetchFrame, FetchRow, RowOrigin
 
 BAD_FRAMES_MAX: Final = 3
 """Damaged or impossible answers for one offset, from members in turn, before the queue fails."""
@@ -275,13 +275,21 @@ class ConsumerCore:
             self._failures.pop(source.group, None)
             self._members.worked(source.address)
             read.minimum, read.maximum = frame.min_offset, frame.max_offset
-            for row, batch in zip(frame.rows, frame.batches, strict=True):
-                if not self._take_row(source, read, row, batch, now):
+            origins = frame.origins
+            for at, (row, batch) in enumerate(zip(frame.rows, frame.batches, strict=True)):
+                origin = origins.get(at) if origins else None
+                if not self._take_row(source, read, row, batch, now, origin):
                     break
         self.pump(now)
 
     def _take_row(
-        self, source: FetchStream, read: QueueRead, row: FetchRow, batch: memoryview, now: float
+        self,
+        source: FetchStream,
+        read: QueueRead,
+        row: FetchRow,
+        batch: memoryview,
+        now: float,
+        origin: RowOrigin | None,
     ) -> bool:
         end = row.base_offset + row.record_count
         if end <= read.fetch_at:
@@ -314,6 +322,7 @@ class ConsumerCore:
             row.record_count - skip,
             row.store_time_ms,
             read.group,
+            origin,
         )
         self.buffer.append(read, run)
         read.fetch_at = end
