@@ -252,7 +252,7 @@ class FetchSession:
                 assignment.topic_id, assignment.queue, spans[at].base_offset
             )
             if origin is not None:
-                origins[at] = RowOrigin(*origin)
+                origins[at] = RowOrigin(*origin[:5])
         return origins
 
     async def _load(

@@ -10,5 +10,6 @@ group_bugs         Known bugs of consumer groups as objects of the cluster (D20)
 plan_bugs          Known bugs of plans for bulk reads
 route_bugs         Known bugs of the name server: who is believed (D14, I17)
 state_bugs         Known bugs of the state and of producers
+timer_bugs         Known bugs of timers, references and pins (D7, D23)
 unreadable_bugs    Known bugs around batches that nobody can decode
 """

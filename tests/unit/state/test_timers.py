@@ -2,10 +2,18 @@
 
 import pytest
 
+from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.queues.references import ORIGIN_ERROR_SIZE_MAX
 from dledger.state.queues.table import NO_POSITION
 from dledger.state.queues.trim import Trim
-from dledger.state.results import Appended, Refused, Result, TimerRecalled, TimersFired
+from dledger.state.results import (
+    Appended,
+    Refused,
+    Result,
+    TimerRecalled,
+    TimersFired,
+    TopicsForgotten,
+)
 from dledger.state.tables import Table
 from dledger.state.timers import commands, table
 from dledger.state.timers.commands import FireTimers, RecallTimer
@@ -304,16 +312,20 @@ def test_an_origin_goes_with_its_reference() -> None:
 
 def test_timers_of_a_deleted_topic_go_and_never_fire_into_another() -> None:
     driven = with_producer()
-    many = 3 * 32
+    many = 1_000
     for at in range(many):
         driven.append(delayed(5_000 + at, sequence=at, number=at), time_ms=2_000)
     fire(driven, 5_000)
     driven.one(DeleteTopic(TOPIC))
+    driven.count_time(3 * COUNTED_AT_ONCE_MAX_MS)
+    while not driven.machine._state.garbage.is_empty:
+        driven.idle()
     assert driven.machine.queries.timers_waiting
-    result = driven.one(ForgetTopics(0, 1 << 60))
-    assert getattr(result, "topic_ids") == (), "timers wait"  # noqa: B009
-    driven.idle(20)
+    forget = ForgetTopics(0, 1 << 60)
+    assert driven.one(forget) == TopicsForgotten((), more=False), "timers wait"
+    driven.idle(many // 32)
     assert driven.machine.queries.timers_waiting == 0
+    assert driven.one(forget) == TopicsForgotten((TOPIC,), more=False)
     tables = (Table.TIMER, Table.TIMER_BY_ID, Table.PIN, Table.ORIGIN, Table.REFERENCE_AT)
     assert not rows_of(driven, *tables)
     assert fire(driven, 9_000) == TimersFired(0, more=False)
@@ -386,3 +398,13 @@ def test_an_empty_group_has_no_rows_of_timers() -> None:
     driven.idle(5)
     assert not [key for key in driven.rows() if key[0] >= Table.TIMER]
     assert driven.machine._state.references.head == NO_POSITION
+
+
+def test_a_timer_that_is_set_later_and_due_earlier_fires_first() -> None:
+    driven = started()
+    driven.append(delayed(9_000, 2), time_ms=2_000)
+    assert driven.machine.queries.next_due_ms == 9_000
+    driven.append(delayed(5_000, 3))
+    assert driven.machine.queries.next_due_ms == 5_000
+    assert fire(driven, 5_000) == TimersFired(1, more=False)
+    assert offsets(driven) == (0, 3)

@@ -1,0 +1,180 @@
+"""Known bugs of timers, references and pins (D7, D23)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.rewrite import Edit
+
+TIMERS: Final = "unit.state.test_timers"
+
+TIMER_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "timer-fires-early",
+        "a timer fires when its command says so, although the stamp of the entry is earlier",
+        [
+            Edit(
+                "dledger.state.timers.commands:FireTimers.apply",
+                "min(self.up_to_ms, entry.time_ms)",
+                "self.up_to_ms",
+            )
+        ],
+        [f"{TIMERS}.test_a_command_never_fires_before_the_stamp_of_its_entry"],
+    ),
+    Mutant(
+        "timer-fires-twice",
+        "a timer that fired stays, and the same command proposed twice fires it twice",
+        [
+            Edit(
+                "dledger.state.timers.commands:_fire",
+                "state.timers.remove(timer)",
+                "pass",
+            )
+        ],
+        [f"{TIMERS}.test_a_command_that_is_proposed_twice_fires_once"],
+    ),
+    Mutant(
+        "delayed-batch-delivered-at-once",
+        "a batch with a delivery time goes into its queue when it comes",
+        [
+            Edit(
+                "dledger.state.queues.append:Appender._append",
+                "if due_ms > time_ms:",
+                "if False:",
+            )
+        ],
+        [f"{TIMERS}.test_a_delayed_batch_is_in_no_queue_until_its_time"],
+    ),
+    Mutant(
+        "delayed-batch-not-sequenced",
+        "the repeat of a delayed batch is stored again: a second timer",
+        [
+            Edit(
+                "dledger.state.queues.append:Appender._delay",
+                "if progress is not None:",
+                "if False:",
+            )
+        ],
+        [f"{TIMERS}.test_a_repeat_of_a_delayed_batch_is_a_duplicate"],
+    ),
+    Mutant(
+        "trim-drops-a-pinned-batch",
+        "the log is trimmed above batches that timers and references need (trap 14)",
+        [
+            Edit(
+                "dledger.state.machine:StateMachine._head",
+                "min(self._state.queues.head, self._state.references.head)",
+                "self._state.queues.head",
+            )
+        ],
+        [f"{TIMERS}.test_the_log_stays_while_a_timer_or_a_reference_needs_it"],
+    ),
+    Mutant(
+        "fired-timer-loses-its-pin",
+        "the log is let go when a timer fires, and its reference names nothing",
+        [
+            Edit(
+                "dledger.state.timers.commands:_fire",
+                "state.timers.remove(timer)",
+                "state.timers.drop(timer)",
+            )
+        ],
+        [f"{TIMERS}.test_the_log_stays_while_a_timer_or_a_reference_needs_it"],
+    ),
+    Mutant(
+        "pins-stay-for-good",
+        "a reference below the minimum keeps its pin, and the log grows without end",
+        [
+            Edit(
+                "dledger.state.queues.references:References._released",
+                "self.unpin(position, number)",
+                "pass",
+            )
+        ],
+        [f"{TIMERS}.test_batches_and_references_share_a_queue"],
+    ),
+    Mutant(
+        "trim-frees-a-live-origin",
+        "a trim in the middle of a reference frees its origin and its pin",
+        [
+            Edit(
+                "dledger.state.queues.references:References.release_below",
+                "stop_offset = self._queues.row_at(queue, queue.minimum).base_offset",
+                "stop_offset = queue.minimum",
+            )
+        ],
+        [f"{TIMERS}.test_a_trim_within_a_reference_keeps_its_origin"],
+    ),
+    Mutant(
+        "recall-takes-the-whole-batch",
+        "the recall of one record takes the others of its batch along",
+        [
+            Edit(
+                "dledger.state.timers.table:TimerTable.take_out",
+                "if start < stop:",
+                "if False:",
+            )
+        ],
+        [f"{TIMERS}.test_a_recalled_message_is_never_delivered_and_others_of_its_batch_are"],
+    ),
+    Mutant(
+        "recall-of-a-fired-timer",
+        "a message that was delivered can be recalled: its id is still known",
+        [
+            Edit(
+                "dledger.state.timers.table:TimerTable.remove",
+                "if self._store.get(id_key) == key[1:]:",
+                "if False:",
+            )
+        ],
+        [f"{TIMERS}.test_a_recalled_message_is_never_delivered_and_others_of_its_batch_are"],
+    ),
+    Mutant(
+        "equal-times-in-any-order",
+        "of timers of one time the newest fires first",
+        [
+            Edit(
+                "dledger.state.queues.references:References.new_pin",
+                "self._next_number << FIRST_RECORD_BITS",
+                "((1 << 40) - self._next_number) << FIRST_RECORD_BITS",
+            )
+        ],
+        [f"{TIMERS}.test_timers_fire_by_time_and_then_in_the_order_of_the_log"],
+    ),
+    Mutant(
+        "timers-survive-their-topic",
+        "the timers of a deleted topic stay, and fire into a topic of the same id",
+        [
+            Edit(
+                "dledger.state.topics.commands:ForgetTopics.apply",
+                "or not state.timer_sweep.is_over",
+                "",
+            )
+        ],
+        [f"{TIMERS}.test_timers_of_a_deleted_topic_go_and_never_fire_into_another"],
+    ),
+    Mutant(
+        "new-timer-overlooked",
+        "a timer that is due before all others is overlooked after a look (trap 13)",
+        [
+            Edit(
+                "dledger.state.timers.table:TimerTable._put",
+                "self._from = min(self._from, key)",
+                "pass",
+            )
+        ],
+        [f"{TIMERS}.test_a_timer_that_is_set_later_and_due_earlier_fires_first"],
+    ),
+    Mutant(
+        "readers-not-told-of-timers",
+        "who waits at the end of a queue is not told when a timer fires (trap 27)",
+        [
+            Edit(
+                "dledger.state.queues.table:QueueTable.append_reference",
+                "self._referring[queue.id] = queue",
+                "pass",
+            )
+        ],
+        [f"{TIMERS}.test_readers_of_a_queue_are_told_when_a_timer_fires"],
+    ),
+)
