@@ -28,7 +28,7 @@ from dledger.state.queues.holds import Hold
 from dledger.state.queues.trim import Trim
 from dledger.state.tables import PREFIX, Table
 from dledger.state.topics.commands import CreateTopic, DeleteTopic, ImportTopic
-from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.state.values import LayoutPart, TopicType
 from dledger.store.lmdb_store import LmdbStore
 from dledger.types import EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cli import main
@@ -36,6 +36,7 @@ from dledger_offline.folder import Damage, EntryFound, walk_segments
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from tests.contract.store_suite import save
 from tests.unit.log.support import Member
+from tests.unit.state.groups_kit import of_group
 
 TOPIC_ID = bytes(range(16))
 OLD_ID = b"\xfe" * 16
@@ -46,16 +47,6 @@ PRODUCER_ID = b"p" * 16
 BATCHES = 40
 OF_DELAYED = ("reference-at", "timer-by-id")
 """Tables that only batches fill which their producer delays."""
-
-
-def of_group(
-    topic_id: bytes, name: str, settings: tuple[GroupSettings, ...], control_index: int
-) -> Topic:
-    """A topic of a consumer group."""
-    layout = (LayoutPart("g1", 1),)
-    return Topic(
-        topic_id, name, TopicType.NORMAL, 1, layout, 1, 1, 4, control_index, settings=settings
-    )
 
 
 def write_everything(member: Member, machine: StateMachine) -> None:
@@ -80,8 +71,8 @@ def write_everything(member: Member, machine: StateMachine) -> None:
         log.append_new(EntryKind.BATCHES, (batch,), Term(2), log.last_time_ms + 1)
     later: list[Command[object]] = [
         CommitOffsets("readers", (CommitOffset(TOPIC_ID, 0, 7, "where"),)),
-        ImportTopic(of_group(DEAD_ID, "%DLQ%billing", (), 1 << 20)),
-        ImportTopic(of_group(GROUP_ID, "%RETRY%billing", (SETTINGS,), 1 << 21)),
+        ImportTopic(of_group(DEAD_ID, "%DLQ%billing", 1 << 20)),
+        ImportTopic(of_group(GROUP_ID, "%RETRY%billing", 1 << 21, SETTINGS)),
         Hold("spark", TOPIC_ID, 0, 90, 1 << 50),
         Trim(TOPIC_ID, 0, 80),
         DeleteTopic(OLD_ID),

@@ -13,6 +13,14 @@ DEAD_LETTERS = b"D" * 16
 SETTINGS = GroupSettings(GROUP, DEAD_LETTERS)
 
 
+def of_group(topic_id: bytes, name: str, control_index: int, *settings: GroupSettings) -> Topic:
+    """Return a topic of a consumer group; with settings its retry topic."""
+    layout = (LayoutPart(GROUP, 1),)
+    return Topic(
+        topic_id, name, TopicType.NORMAL, 1, layout, 1, 1, 4, control_index, settings=settings
+    )
+
+
 def with_group(
     settings: GroupSettings,
     *,
@@ -26,14 +34,6 @@ def with_group(
         dead = bytes((group_id[0] + 2,)) * 16
         settings = replace(settings, dead_letter_topic_id=dead)
         index = len(driven.log.entries) + 1
-        for topic_id, name, held in (
-            (dead, "%DLQ%billing", ()),
-            (group_id, "%RETRY%billing", (settings,)),
-        ):
-            layout = (LayoutPart(GROUP, 1),)
-            topic = Topic(
-                topic_id, name, TopicType.NORMAL, 1, layout, 1, 1, 4, index, settings=held
-            )
-            index += 1
-            driven.one(ImportTopic(topic))
+        driven.one(ImportTopic(of_group(dead, "%DLQ%billing", index)))
+        driven.one(ImportTopic(of_group(group_id, "%RETRY%billing", index + 1, settings)))
     return driven
