@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "routes": "cluster.routes",
     "health": "cluster.health",
     "group": "cluster.group_progress",
+    "dlq": "cluster.dead_letters",
     "offsets": "cluster.offsets",
     "trim": "cluster.offsets",
     "hold": "cluster.holds",

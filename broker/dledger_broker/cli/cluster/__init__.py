@@ -2,6 +2,7 @@
 
 consumer_groups  `dledger group create`, `update`, `delete`, `list`, `show`
 coordinator      What the coordinator of a consumer group says
+dead_letters     `dledger dlq`: list, show, export, resend and purge dead letters
 group_progress   `dledger group lag`, `why`, `resume`: how far a consumer group is, its pauses
 group_why        Why queues of a consumer group make no progress, in a sentence each
 health           `dledger health`: whether one process answers

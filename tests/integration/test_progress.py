@@ -1,0 +1,167 @@
+"""Claims, failures, resets, lag and dead letters over two broker groups of real processes."""
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dledger_broker.cli import main
+from dledger_client import AsyncAdmin, AsyncProducer, StartFrom
+from dledger_proto.errors import Code
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import delivery_pb2 as dpb
+from dledger_proto.v1 import delivery_pb2_grpc as rpc
+from tests.integration.cluster import Member
+from tests.integration.test_groups import two_groups
+
+RECORDS = 6
+
+
+class Owner:
+    """A consumer of the group `billing` made by hand, in one queue of the topic `t`."""
+
+    def __init__(self, member: Member, queue: int, name: str, epoch: int) -> None:
+        self._stub: Any = rpc.DeliveryStub(member.channel)
+        self._broker: Any = member.broker
+        self._metadata = member.metadata
+        self.queue = pb.QueueRef(topic="t", queue=queue)
+        self.name = name
+        self.epoch = epoch
+        self.resets = 0
+
+    async def claim(self) -> dpb.ClaimQueuesReply.Row:
+        request = dpb.ClaimQueuesRequest(
+            consumer_group="billing",
+            member_id=self.name,
+            queues=[dpb.ClaimQueuesRequest.Wanted(queue=self.queue, epoch=self.epoch)],
+        )
+        reply = await self._stub.ClaimQueues(request, metadata=self._metadata, timeout=10)
+        row: dpb.ClaimQueuesReply.Row = reply.rows[0]
+        self.resets = row.resets
+        return row
+
+    async def commit(self, offset: int, *done: tuple[int, int]) -> Code:
+        item = pb.GroupOffset(
+            queue=self.queue,
+            offset=offset,
+            epoch=self.epoch,
+            resets=self.resets,
+            done=[pb.OffsetRange(first=first, end=end) for first, end in done],
+        )
+        request = pb.CommitOffsetsRequest(
+            consumer_group="billing", offsets=[item], member_id=self.name
+        )
+        reply = await self._broker.CommitOffsets(request, metadata=self._metadata, timeout=10)
+        return Code(reply.codes[0])
+
+    async def fail(self, offset: int, delay_ms: int) -> dpb.FailRecordsReply.Row:
+        failed = dpb.FailRecordsRequest.Failed(
+            queue=self.queue,
+            epoch=self.epoch,
+            resets=self.resets,
+            offset=offset,
+            error=f"bad {offset}",
+            delay_ms=delay_ms,
+        )
+        request = dpb.FailRecordsRequest(
+            consumer_group="billing", member_id=self.name, records=[failed]
+        )
+        reply = await self._stub.FailRecords(request, metadata=self._metadata, timeout=10)
+        row: dpb.FailRecordsReply.Row = reply.rows[0]
+        return row
+
+
+def test_progress_from_the_first_claim_to_the_dead_letters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run() -> None:
+        async with two_groups(tmp_path) as groups:
+            address = groups["red"]["n1"].address
+            async with AsyncAdmin(address) as admin, AsyncProducer(address) as producer:
+                await admin.create_topic("t", queues_per_group=1)
+                await admin.create_consumer_group("billing", start=StartFrom.FIRST)
+                route = await admin.describe_topic("t")
+                for queue in range(2):
+                    for number in range(RECORDS):
+                        await producer.send("t", b"%d" % number, queue=queue, keys=[f"k{number}"])
+                owners = [
+                    Owner(groups[route.group_of(queue) or ""]["n1"], queue, "a", 5)
+                    for queue in range(2)
+                ]
+                await check_fences(groups, owners)
+                await check_lag_and_resets(admin, owners)
+                await check_dead_letters(address, owners, capsys)
+
+    asyncio.run(run())
+
+
+async def check_fences(groups: dict[str, dict[str, Member]], owners: list[Owner]) -> None:
+    for owner in owners:
+        row = await owner.claim()
+        assert (Code(row.code), row.floor) == (Code.OK, 0)
+        assert await owner.commit(1, (2, 3)) is Code.OK
+        newer = Owner(groups["red"]["n2"], owner.queue.queue, "b", 7)
+        newer._metadata = owner._metadata
+        row = await newer.claim()
+        assert (row.floor, [(each.first, each.end) for each in row.done]) == (1, [(2, 3)])
+        assert await owner.commit(3) is Code.FENCED
+        row = await owner.claim()
+        assert (Code(row.code), row.holder) == (Code.FENCED, "b")
+        owner.epoch = 9
+        assert Code((await owner.claim()).code) is Code.OK
+
+
+async def check_lag_and_resets(admin: AsyncAdmin, owners: list[Owner]) -> None:
+    found = await admin.group_progress("billing", "t")
+    for queue in range(2):
+        progress = found[queue]
+        assert (progress.floor, progress.done, progress.holder) == (1, ((2, 3),), "a")
+        assert progress.lag_messages == RECORDS - 2
+        assert progress.lag_bytes
+        assert progress.lag_ms >= 0
+    assert await admin.reset_offsets("billing", "t", delta=2) == {0: 3, 1: 3}
+    assert await owners[0].commit(4) is Code.OFFSET_RESET
+    row = await owners[0].claim()
+    assert (row.floor, row.resets, list(row.done)) == (3, 1, [])
+    assert await admin.reset_offsets("billing", "t", to="latest") == {0: RECORDS, 1: RECORDS}
+    found = await admin.group_progress("billing", "t")
+    assert [found[queue].lag_messages for queue in range(2)] == [0, 0]
+    assert await admin.clone_offsets("billing", "audit", "t") == {0: RECORDS, 1: RECORDS}
+    assert await admin.read_offsets("audit", "t") == {0: RECORDS, 1: RECORDS}
+    assert await admin.reset_offsets("billing", "t", to="earliest") == {0: 0, 1: 0}
+
+
+async def check_dead_letters(
+    address: str, owners: list[Owner], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def dledger(*arguments: str) -> Any:
+        at = "--name-servers", address
+        code = await asyncio.to_thread(main, [*arguments, *at])
+        out = capsys.readouterr()
+        assert code == 0, out.err
+        return json.loads(out.out.splitlines()[-1])
+
+    for owner in owners:
+        await owner.claim()
+        for offset in range(3):
+            row = await owner.fail(offset, -2)
+            assert (Code(row.code), row.dead, row.attempts) == (Code.OK, True, 1)
+    listed = await dledger("dlq", "list", "billing", "--error", "bad 1", "--json")
+    assert sorted((row["origin"], row["attempts"]) for row in listed) == [
+        ("t/0@1", 1),
+        ("t/1@1", 1),
+    ]
+    (row,) = await dledger("dlq", "export", "billing", "--key", "k2", "--limit", "1")
+    assert (base64.b64decode(row["body"]), row["keys"]) == (b"2", ["k2"])
+    dry = await dledger("dlq", "resend", "billing", "--key", "k0", "--dry-run", "--json")
+    assert len(dry) == 2
+    for sent in (2, 0):  # the second time there is none left
+        (row,) = await dledger("dlq", "resend", "billing", "--key", "k0", "--yes", "--json")
+        assert (row["sent"], row["others"]) == (sent, 0)
+    (row,) = await dledger("dlq", "purge", "billing", "--yes", "--json")
+    assert row["dropped"] == 4
+    rows = await dledger("group", "lag", "billing", "--topic", "%RETRY%billing", "--json")
+    assert [row["maximum"] for row in rows] == [1, 1]
