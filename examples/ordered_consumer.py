@@ -2,8 +2,9 @@
 
     python examples/ordered_consumer.py 127.0.0.1:9876 balances.sqlite
 
-Messages are like `dledger send payments --key customer-4 ...` with an amount as the body. A payment
-that fails stops its customer, and no other one, until it succeeds or goes to the dead letters.
+Messages are like `dledger send payments 12.50 --ordering-key customer-4 --key customer-4`, with an
+amount as the body. A payment that fails stops its customer, and no other one, until it succeeds or
+goes to the dead letters.
 
 The table keeps the highest epoch that has written to a queue. So a consumer that was thought dead,
 and wakes up late, cannot write over its successor: the epoch is a fencing number. The table keeps

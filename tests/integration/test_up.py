@@ -248,14 +248,14 @@ def holds_and_fifo(name_server: str, queue: str) -> None:
     assert run(name_server, "topic", "create", "fifo", "--type", "fifo")[0] == 0
     code, _, error = run(name_server, "send", "fifo", "x")
     assert (code, "each message needs an ordering_key" in error) == (2, True)
-    assert run(name_server, "send", "fifo", "x", "--key", "k")[0] == 0
+    assert run(name_server, "send", "fifo", "x", "--ordering-key", "k")[0] == 0
 
 
 def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--port", str(port_range(4))) as running:
         name_server = running.event("serving")["name_server"]
         lines = b"".join(b"%d\r\n" % number for number in range(2_000)) + b"\n\xff\xfe"
-        code, (summary,), error = run(name_server, "send", "t", "--key", "k", stdin=lines)
+        code, (summary,), error = run(name_server, "send", "t", "--ordering-key", "k", stdin=lines)
         assert (code, error) == (0, "")
         assert (summary["stored"], summary["failed"], summary["queues"]) == (2_002, 0, 1)
         assert summary["acknowledgement"] == "majority-synced"
@@ -319,7 +319,7 @@ def test_following_sees_what_is_sent_later_and_ends_at_its_limit(tmp_path: Path)
             # Where the end was when it began is not visible from here: send until it has three.
             sent = 0
             while tail.poll() is None and sent < 200:
-                assert run(name_server, "send", "t", f"m{sent}", "--key", "k")[0] == 0
+                assert run(name_server, "send", "t", f"m{sent}", "--ordering-key", "k")[0] == 0
                 sent += 1
             assert tail.wait(DEADLINE_SECONDS) == 0
             out, err = tail.communicate()

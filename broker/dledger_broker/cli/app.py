@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "offsets": "cluster.offsets",
     "trim": "cluster.offsets",
     "hold": "cluster.holds",
+    "message": "messages.message",
     "timer": "messages.timer",
     "transfer": "cluster.offsets",
     "lift-quarantine": "cluster.offsets",

@@ -64,6 +64,12 @@ _ROCKETMQ_KEYS: Final = {
     "advertise": "group.clients",  # not of RocketMQ: an older name in dledger
 }
 
+_ROCKETMQ_ALONE: Final = dict.fromkeys(
+    ("filereservedtime", "deletewhen"),
+    "RocketMQ's; dledger keeps messages until `dledger trim` deletes them",
+)
+"""Keys that nothing in dledger is like, and what to say about them."""
+
 Raw = dict[str, Any]
 """Values as TOML gives them; pydantic checks their types next."""
 
@@ -172,9 +178,11 @@ def type_name(kind: type[Any]) -> str:
 def nearest_key(unknown: str, known: Sequence[str]) -> str:
     """Return the known key that the writer most likely meant; empty without a similar one."""
     last = unknown.rpartition(".")[2]
-    rocketmq = _ROCKETMQ_KEYS.get(last.replace("_", "").lower())
-    if rocketmq:
-        return rocketmq
+    rocketmq = _rocketmq_name(unknown)
+    if rocketmq in _ROCKETMQ_KEYS:
+        return _ROCKETMQ_KEYS[rocketmq]
+    if rocketmq in _ROCKETMQ_ALONE:
+        return ""
     by_full = {key.lower(): key for key in known}
     by_last = {key.rpartition(".")[2].lower(): key for key in reversed(known)}
     for wanted, names in ((unknown, by_full), (last, by_last)):
@@ -186,6 +194,19 @@ def nearest_key(unknown: str, known: Sequence[str]) -> str:
         if len(snake) >= 4 and len(starting) == 1:
             return starting[0]
     return ""
+
+
+def _rocketmq_name(key: str) -> str:
+    """Return a key as the tables of RocketMQ's keys have it."""
+    return key.rpartition(".")[2].replace("_", "").lower()
+
+
+def _remedy(unknown: str, near: str, otherwise: str) -> str:
+    """Return what to say about a name that is unknown; `near` is the name that was meant."""
+    alone = _ROCKETMQ_ALONE.get(_rocketmq_name(unknown))
+    if alone:
+        return alone
+    return f'did you mean "{near}"?' if near else otherwise
 
 
 def _read_file(path: Path) -> Raw:
@@ -251,7 +272,7 @@ def _drop_unknown_keys(raw: Raw) -> list[Problem]:
             problems.append(Problem(key, shown, "must be a table"))
             return False
         near = nearest_key(key, list(known))
-        remedy = f'did you mean "{near}"?' if near else "see the list of keys: dledger config keys"
+        remedy = _remedy(key, near, "see the list of keys: dledger config keys")
         problems.append(Problem(key, shown, f"unknown key; {remedy}"))
         return False
 
@@ -286,10 +307,10 @@ def _overlay_environment(
         key = by_variable.get(variable)
         if key is None:
             if not _KUBERNETES.fullmatch(variable):
-                near = nearest_key(variable.removeprefix(ENVIRONMENT_PREFIX), list(known))
-                remedy = (
-                    f'did you mean "{environment_name(near)}"?' if near else "no key is similar"
-                )
+                name = variable.removeprefix(ENVIRONMENT_PREFIX)
+                near = nearest_key(name, list(known))
+                meant = environment_name(near) if near else ""
+                remedy = _remedy(name, meant, "no key is similar")
                 problems.append(Problem(variable, _shown(text), f"unknown variable; {remedy}"))
             continue
         if not text:

@@ -162,7 +162,7 @@ def test_a_damaged_record_of_a_cluster_is_one_clear_error(
 
 def test_arguments_that_are_no_utf8() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "dledger_broker.cli", "send", "t", "x", "--key", b"\xff",
+        [sys.executable, "-m", "dledger_broker.cli", "send", "t", "x", "--ordering-key", b"\xff",
          "-n", "127.0.0.1:1", "--timeout", "0.2"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip

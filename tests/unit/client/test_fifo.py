@@ -47,7 +47,8 @@ def test_a_message_without_an_ordering_key_is_refused(way: str, known: bool) -> 
                 await NO_KEY[way](producer)
             assert (raised.value.definite, raised.value.retriable) == (True, False)
             assert raised.value.detail == (
-                "topic fifo is FIFO: each message needs an ordering_key (dledger send: --key)"
+                "topic fifo is FIFO: each message needs an ordering_key "
+                "(dledger send: --ordering-key)"
             )
             assert sum(len(cluster.log("fifo", queue)) for queue in range(4)) == known
 

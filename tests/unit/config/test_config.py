@@ -230,6 +230,8 @@ def test_unknown_keys_name_the_nearest_known_one(file: Path) -> None:
         ("loglevel", "log.level"),
         ("log.levle", "log.level"),
         ("zzz", ""),
+        ("fileReservedTime", ""),
+        ("autoCreateSubscriptionGroup", "consumer_groups.auto_create"),
     ],
 )
 def test_nearest_key(unknown: str, near: str) -> None:
@@ -240,6 +242,17 @@ def test_unknown_variables_name_the_nearest(file: Path) -> None:
     assert lines(file, None, DLEDGER_FLUSH="async", DLEDGER_ZZZ="1") == [
         'DLEDGER_FLUSH = async: unknown variable; did you mean "DLEDGER_STORAGE_FLUSH"?',
         "DLEDGER_ZZZ = 1: unknown variable; no key is similar",
+    ]
+
+
+def test_what_only_rocketmq_has_is_told_as_such(file: Path) -> None:
+    told = "RocketMQ's; dledger keeps messages until `dledger trim` deletes them"
+    assert lines(file, None, DLEDGER_FILERESERVEDTIME="72") == [
+        f"DLEDGER_FILERESERVEDTIME = 72: unknown variable; {told}"
+    ]
+    text = file.read_text()
+    assert lines(file, f"fileReservedTime = 72\n{text}") == [
+        f"fileReservedTime = 72 (file member.toml): unknown key; {told}"
     ]
 
 

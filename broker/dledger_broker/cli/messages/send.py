@@ -134,14 +134,16 @@ def send(
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="One message per line; - is stdin.")
     ] = None,
-    key: Annotated[str, typer.Option(help="Ordering key: equal keys share a queue.")] = "",
+    ordering_key: Annotated[
+        str, typer.Option(help="Messages with the same one keep their order: they share a queue.")
+    ] = "",
     queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Use this queue.")] = (
         None
     ),
     tag: Annotated[str, typer.Option(help="Tag of every message.")] = "",
     keys: Annotated[
         list[str] | None,
-        typer.Option("--index-key", help="Key to look the messages up by (repeatable)."),
+        typer.Option("--key", help="Key to look the messages up by (repeatable)."),
     ] = None,
     properties: Annotated[
         list[str] | None, typer.Option("--property", help="NAME=VALUE (repeatable).")
@@ -166,13 +168,13 @@ def send(
     """
     if bodies and file is not None:
         bad_input("both messages and --file are given", "give one of them")
-    if key and queue is not None:
-        bad_input("both --key and --queue are given", "the key decides the queue")
+    if ordering_key and queue is not None:
+        bad_input("both --ordering-key and --queue are given", "the key decides the queue")
     dressing = Dressing(
         tag=tag,
         keys=tuple(keys or ()),
         properties=_properties(properties or []),
-        ordering_key=key or None,
+        ordering_key=ordering_key or None,
         queue=queue,
         delay_ms=parse_duration(delay, "--delay") if delay else None,
         deliver_at_ms=parse_time(deliver_at, "--deliver-at") if deliver_at else None,

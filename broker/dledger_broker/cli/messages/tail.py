@@ -211,6 +211,14 @@ def shown_body(body: bytes) -> str:
     return text
 
 
+def body_fields(body: bytes) -> dict[str, str]:
+    """Return a body as a field of JSON."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
 def _place(start: str, bounds: QueueBounds, follow: bool) -> int:
     """Return where to begin in a queue: an offset within its bounds."""
     if start == "end":
@@ -223,11 +231,6 @@ def _place(start: str, bounds: QueueBounds, follow: bool) -> int:
 
 
 def _fields(record: ConsumedRecord) -> dict[str, object]:
-    raw = bytes(record.body)
-    try:
-        body = {"body": raw.decode()}
-    except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(raw).decode()}
     return {
         "topic": record.topic,
         "queue": record.queue,
@@ -238,5 +241,5 @@ def _fields(record: ConsumedRecord) -> dict[str, object]:
         "keys": list(record.keys),
         "properties": dict(record.properties),
         "message_id": record.message_id.hex(),
-        **body,
+        **body_fields(bytes(record.body)),
     }

@@ -157,7 +157,7 @@ class QueueChoice:
         if route is not None and route.is_fifo and (pin is None or pin.ordering_key is None):
             raise illegal(
                 f"topic {state.name} is FIFO: each message needs an ordering_key "
-                "(dledger send: --key)"
+                "(dledger send: --ordering-key)"
             )
         if pin is None or not pin.has_queue:
             start = state.turn

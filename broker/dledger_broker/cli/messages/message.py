@@ -1,0 +1,114 @@
+"""`dledger message`: look messages up by id, by key, by place."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from dledger_broker.cli.cluster.topics import TopicName
+from dledger_broker.cli.connect import (
+    DEFAULT_NAME_SERVERS,
+    NameServers,
+    Timeout,
+    is_inside,
+    parse_name_servers,
+)
+from dledger_broker.cli.messages.tail import body_fields, shown_body
+from dledger_broker.cli.output import CommandFailed, JsonFlag, note, print_rows
+from dledger_broker.cli.values import parse_time, shown_time
+from dledger_client import Admin, ConnectionConfig, FoundRecord
+from dledger_proto.limits import OFFSET_MAX
+
+COLUMNS = ("topic", "queue", "offset", "stored", "keys", "tag", "body", "message_id")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Look messages up by id, by key, by place.", no_args_is_help=True)
+    group.command("id")(by_id)
+    group.command("key")(by_key)
+    group.command("at")(at_offset)
+    app.add_typer(group, name="message")
+
+
+def by_id(
+    message_id: Annotated[
+        str, typer.Argument(help="Of the message, 48 hex digits.", show_default=False)
+    ],
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the message with an id, as `dledger send` prints it."""
+    with _admin(name_servers, timeout) as admin:
+        found = admin.lookup_message(message_id)
+    if not found:
+        raise CommandFailed(f"no message has the id {message_id}", "it may be trimmed")
+    _print(found, as_json=as_json)
+
+
+def by_key(
+    topic: TopicName,
+    key: Annotated[str, typer.Argument(help="As `dledger send --key`.", show_default=False)],
+    since: Annotated[str, typer.Option("--from", help="Stored from this time on.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Stored up to this time.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Messages shown.")] = 32,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the messages of a topic that have a key; of each group, those of its newest batch first.
+
+    A time is written like 2026-01-31T12:00:00, with a zone or in that of this machine.
+    """
+    begin_ms = parse_time(since, "--from") if since else 0
+    end_ms = parse_time(until, "--to") if until else 0
+    with _admin(name_servers, timeout) as admin:
+        found = admin.lookup_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit + 1)
+    if len(found) > limit:
+        note(f"these are the first {limit} messages; --limit shows more")
+    _print(found[:limit], as_json=as_json)
+
+
+def at_offset(
+    topic: TopicName,
+    queue: Annotated[int, typer.Argument(min=0, help="Number of the queue.", show_default=False)],
+    offset: Annotated[
+        int, typer.Argument(min=0, max=OFFSET_MAX, help="In the queue.", show_default=False)
+    ],
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the message at an offset of a queue."""
+    with _admin(name_servers, timeout) as admin:
+        found = admin.lookup_offset(topic, queue, offset)
+    _print(found, as_json=as_json)
+
+
+def _admin(name_servers: str, timeout: float) -> Admin:
+    config = ConnectionConfig(inside=is_inside(), call_timeout_ms=round(timeout * 1_000))
+    return Admin(parse_name_servers(name_servers), config)
+
+
+def _print(found: Sequence[FoundRecord], *, as_json: bool) -> None:
+    rows = [_row(each, as_json=as_json) for each in found]
+    print_rows(rows, COLUMNS, as_json=as_json, empty="no messages")
+
+
+def _row(found: FoundRecord, *, as_json: bool) -> dict[str, object]:
+    row: dict[str, object] = {
+        "topic": found.topic or found.topic_id.hex(),
+        "queue": found.queue,
+        "offset": found.offset,
+        "stored": shown_time(found.store_time_ms),
+        "store_time_ms": found.store_time_ms,
+        "message_id": found.message_id.hex(),
+    }
+    if found.error is not None:  # nobody can decode it
+        return row | {"error": str(found.error), "body": None if as_json else f"({found.error})"}
+    record = found.record
+    row |= {"keys": list(record.keys), "tag": record.tag}
+    if as_json:
+        return row | {"properties": dict(record.properties)} | body_fields(bytes(record.body))
+    return row | {"body": shown_body(bytes(record.body))}
