@@ -7,13 +7,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dledger_broker.local.cluster import LocalCluster
-from dledger_client import Admin, ConsumerGroupNotFound, Producer
+from dledger_client import (
+    Admin,
+    ConsumedRecord,
+    ConsumeOrder,
+    ConsumerConfig,
+    ConsumerGroupNotFound,
+    DeadLetter,
+    Delivery,
+    Producer,
+    PushConfig,
+    PushConsumer,
+    Retry,
+    StartAt,
+)
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "programs" / "group_consumer.py"
@@ -81,7 +95,10 @@ def floors(admin: Admin, group: str, topic: str) -> dict[int, int]:
 
 @pytest.mark.parametrize("order", ["CONCURRENT", "KEY"])
 def test_a_killed_consumer_loses_nothing(name_server: str, tmp_path: Path, order: str) -> None:
-    """Three consumers, one is killed: all is handled, twice only what it had not committed."""
+    """Three consumers, one is killed while the leader changes: all is handled.
+
+    Twice only what the killed one had not committed.
+    """
     topic, group = f"work-{order}", f"group-{order}"
     with Admin(name_server) as admin, Producer(name_server) as producer:
         admin.create_topic(topic, queues_per_group=6)
@@ -100,6 +117,7 @@ def test_a_killed_consumer_loses_nothing(name_server: str, tmp_path: Path, order
         wait_until(lambda: len(victim.handled()) > 20, "the victim works")
         committed = floors(admin, group, topic)
         victim.end(signal.SIGKILL)
+        admin.transfer_leadership(admin.groups()[0].name)
         send(RECORDS // 2, RECORDS)
         ends = {queue: each.maximum for queue, each in admin.queue_offsets(topic).items()}
         wait_until(lambda: floors(admin, group, topic) == ends, "all is committed")
@@ -131,6 +149,70 @@ def check(
                 seen.append(offset)
         assert len(by_key) == KEYS
         assert all(seen == sorted(seen) for seen in by_key.values()), "order of a key"
+
+
+@pytest.mark.parametrize("order", [ConsumeOrder.QUEUE])
+def test_what_fails_comes_again_with_its_attempts(name_server: str, order: ConsumeOrder) -> None:
+    """A record that fails twice is handled at last, one that never succeeds is a dead letter."""
+    topic, group = f"fails-{order}", f"failing-{order}"
+    seen: list[tuple[bytes, int]] = []
+
+    def listener(record: ConsumedRecord, delivery: Delivery) -> object:
+        seen.append((record.body, delivery.attempts))
+        if record.body == b"twice" and delivery.attempts < 2:
+            return Retry(delay_ms=100, error="not yet")
+        if record.body == b"never":
+            return Retry(delay_ms=100) if delivery.attempts < 1 else DeadLetter("no use")
+        return None
+
+    with Admin(name_server) as admin, Producer(name_server) as producer:
+        admin.create_topic(topic, queues_per_group=1)
+        for body in (b"first", b"twice", b"never", b"last"):
+            producer.send(topic, body)
+        config = PushConfig(consumer=ConsumerConfig(order=order, start_at=StartAt.FIRST))
+        with PushConsumer(name_server, group, topic, listener, config):
+            dead = f"%DLQ%{group}"
+            wait_until(lambda: len(seen) == 7, "all deliveries")
+            wait_until(lambda: admin.queue_offsets(dead)[0].maximum == 1, "the dead letter")
+            wait_until(lambda: floors(admin, group, topic) == {0: 4}, "all is done")
+    assert sorted(seen) == [
+        (b"first", 0), (b"last", 0), (b"never", 0), (b"never", 1),
+        (b"twice", 0), (b"twice", 1), (b"twice", 2),
+    ]  # fmt: skip
+    if order is ConsumeOrder.QUEUE:
+        assert [body for body, _ in seen] == [b"first", *[b"twice"] * 3, *[b"never"] * 2, b"last"]
+
+
+def test_consumers_that_run_follow_a_reset(name_server: str) -> None:
+    """Three are online and have nothing to do: all that was done comes once more (S113)."""
+    seen: list[tuple[int, int]] = []
+
+    def listener(record: ConsumedRecord) -> None:
+        seen.append((record.queue, record.offset))
+
+    with Admin(name_server) as admin, Producer(name_server) as producer, ExitStack() as running:
+        admin.create_topic("again", queues_per_group=3)
+        for number in range(30):
+            producer.send("again", b"x", queue=number % 3)
+        config = PushConfig(consumer=ConsumerConfig(start_at=StartAt.FIRST))
+        consumers = [
+            running.enter_context(PushConsumer(name_server, "again", "again", listener, config))
+            for _ in range(3)
+        ]
+        mine = [("again", queue) for queue in range(3)]
+        wait_until(
+            lambda: sorted(
+                place for each in consumers for place in each.assignment() if place[0] == "again"
+            ) == mine,
+            "each queue has a consumer",
+        )  # fmt: skip
+        done = dict.fromkeys(range(3), 10)
+        wait_until(lambda: floors(admin, "again", "again") == done, "all is committed")
+        first = len(seen)
+        admin.reset_offsets("again", "again", to="earliest")
+        wait_until(lambda: len(seen) == first + 30, "all of it again")
+        wait_until(lambda: floors(admin, "again", "again") == done, "it is committed again")
+    assert sorted(seen[first:]) == [(queue, at) for queue in range(3) for at in range(10)]
 
 
 def test_the_push_example_shares_a_topic(name_server: str, tmp_path: Path) -> None:

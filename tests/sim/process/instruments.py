@@ -62,7 +62,12 @@ def _process_bytes(size: int) -> bytes:
 @contextmanager
 def instruments() -> Iterator[None]:
     """Let simulated processes have simulated gRPC, clocks, chance and log lines."""
-    replaced: Any = patch.multiple(_machine, wall_ms=_process_wall_ms, random_bytes=_process_bytes)
+    replaced: Any = patch.multiple(
+        _machine,
+        wall_ms=_process_wall_ms,
+        random_bytes=_process_bytes,
+        process_name=lambda: "a simulated process",
+    )
     with (
         replaced,
         patch.object(GroupRuntime, "open", _open_watched),

@@ -11,6 +11,7 @@ import pytest
 from dledger_client import (
     AsyncConsumer,
     AsyncPushConsumer,
+    ClientClosed,
     ConnectionConfig,
     ConsumedRecord,
     ConsumeOrder,
@@ -404,6 +405,44 @@ def test_the_blocking_twin_calls_a_function_in_threads() -> None:
             await asyncio.to_thread(work)
             assert sorted(seen) == list(range(20))
             assert group.floor("t", 0) == 20
+
+    run(body())
+
+
+@pytest.mark.parametrize("error", [SystemExit, StopIteration, KeyboardInterrupt])
+def test_nothing_that_a_function_raises_ends_the_loop(error: type[BaseException]) -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 2)
+
+            def listener(_record: ConsumedRecord) -> None:
+                raise error
+
+            async with AsyncPushConsumer(cluster.bootstrap, "g", "t", listener, push_config()):
+                await eventually(lambda: group.floor("t", 0) == 2, "all done")
+            assert {row.error for row in group.failures} == {
+                f"RuntimeError: the listener raised {error.__name__}"
+            }
+
+    run(body())
+
+
+def test_a_consumer_that_cannot_begin_leaves_nothing_open() -> None:
+    async def body() -> None:
+        async with fake() as (cluster, group):
+            group.exists = False
+            config = PushConfig(consumer=consumer_config(create=False))
+            consumer = AsyncPushConsumer(cluster.bootstrap, "g", "t", print, config)
+            with pytest.raises(ConsumerGroupNotFound):
+                await consumer.start()
+            with pytest.raises(ClientClosed):
+                await consumer.start()
+            group.refuse = DledgerError(Code.ORDER_CONFLICT, "the group is ordered")
+            async with AsyncPushConsumer(
+                cluster.bootstrap, "g", "t", print, push_config()
+            ) as refused:
+                with pytest.raises(ConsumerConflict, match="ordered"):
+                    await refused.run()
 
     run(body())
 

@@ -48,12 +48,24 @@ class Caller:
             return await cast("Awaitable[object]", self._listener(*arguments))
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, "dledger listener")
-        return await loop.run_in_executor(self._pool, self._listener, *arguments)
+        return await loop.run_in_executor(self._pool, _guarded, self._listener, *arguments)
 
     def close(self) -> None:
         """Start no more threads; a thread that hangs does not keep the process."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _guarded(listener: Listener, *arguments: object) -> object:
+    """Call a function in a thread; what would end the loop, or never reach it, is an error."""
+    try:
+        return listener(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("the listener raised StopIteration") from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"the listener raised {type(error).__name__}") from error
 
 
 def _positional(listener: Listener) -> int:

@@ -72,6 +72,7 @@ class Polling:
         """Hand out nothing more of a queue; the next poll lets it go."""
         if self._held.get(held.place) is not held:
             self._forget(held)
+            self.membership.let_go(held)  # its beginning was not found yet, or it is lost
             return
         del self._held[held.place]
         position = self._engine.core.read(held.place).position

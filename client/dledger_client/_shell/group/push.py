@@ -115,7 +115,11 @@ class PushEngine:
     async def start(self) -> None:
         """Join the group and begin to hand out records."""
         await self.fetching.start()
-        await self._owner.start()
+        try:
+            await self._owner.start()
+        except BaseException:
+            await self.close()
+            raise
         self._look()
 
     async def run(self) -> None:
@@ -158,6 +162,8 @@ class PushEngine:
         if held in self._held:
             del self._held[held]
             self.fetching.core.unassign(held.place)
+        else:  # its beginning was not found yet
+            self._owner.let_go(held)
         self._given_up.discard(held)
         lost = self._dispatcher.stop(held, is_lost=why is not Why.REVOKED)
         self._cancel(lost)
