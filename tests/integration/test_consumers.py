@@ -5,8 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from dledger_client import (
     Retry,
     StartAt,
 )
+from tests.integration.test_up import eventually
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "programs" / "group_consumer.py"
@@ -76,14 +76,6 @@ class Consumer:
         return self.process.wait(DEADLINE_SECONDS)
 
 
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    """Wait until `holds()` is true."""
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not holds():
-        assert time.monotonic() < end, f"never: {what}"
-        time.sleep(0.02)
-
-
 def floors(admin: Admin, group: str, topic: str) -> dict[int, int]:
     """Return the floors of a group; of a queue without one, and before there is a group, none."""
     try:
@@ -104,7 +96,7 @@ def test_a_killed_consumer_loses_nothing(name_server: str, tmp_path: Path, order
         admin.create_topic(topic, queues_per_group=6)
         arguments = (str(PROGRAM), name_server, group, topic, order)
         consumers = [Consumer(tmp_path, f"{order}{number}", *arguments) for number in range(3)]
-        wait_until(lambda: all(each.lines() for each in consumers), "three consumers")
+        eventually(lambda: all(each.lines() for each in consumers), "three consumers")
 
         def send(first: int, last: int) -> None:
             for number in range(first, last):
@@ -114,13 +106,13 @@ def test_a_killed_consumer_loses_nothing(name_server: str, tmp_path: Path, order
 
         send(0, RECORDS // 2)
         victim = max(consumers, key=lambda each: len(each.handled()))
-        wait_until(lambda: len(victim.handled()) > 20, "the victim works")
+        eventually(lambda: len(victim.handled()) > 20, "the victim works")
         committed = floors(admin, group, topic)
         victim.end(signal.SIGKILL)
         admin.transfer_leadership(admin.groups()[0].name)
         send(RECORDS // 2, RECORDS)
         ends = {queue: each.maximum for queue, each in admin.queue_offsets(topic).items()}
-        wait_until(lambda: floors(admin, group, topic) == ends, "all is committed")
+        eventually(lambda: floors(admin, group, topic) == ends, "all is committed")
         assert [each.end() for each in consumers if each is not victim] == [0, 0]
     check(consumers, victim, committed, ends, is_ordered=order == "KEY")
 
@@ -151,7 +143,7 @@ def check(
         assert all(seen == sorted(seen) for seen in by_key.values()), "order of a key"
 
 
-@pytest.mark.parametrize("order", [ConsumeOrder.QUEUE])
+@pytest.mark.parametrize("order", [ConsumeOrder.CONCURRENT, ConsumeOrder.QUEUE])
 def test_what_fails_comes_again_with_its_attempts(name_server: str, order: ConsumeOrder) -> None:
     """A record that fails twice is handled at last, one that never succeeds is a dead letter."""
     topic, group = f"fails-{order}", f"failing-{order}"
@@ -172,9 +164,9 @@ def test_what_fails_comes_again_with_its_attempts(name_server: str, order: Consu
         config = PushConfig(consumer=ConsumerConfig(order=order, start_at=StartAt.FIRST))
         with PushConsumer(name_server, group, topic, listener, config):
             dead = f"%DLQ%{group}"
-            wait_until(lambda: len(seen) == 7, "all deliveries")
-            wait_until(lambda: admin.queue_offsets(dead)[0].maximum == 1, "the dead letter")
-            wait_until(lambda: floors(admin, group, topic) == {0: 4}, "all is done")
+            eventually(lambda: len(seen) == 7, "all deliveries")
+            eventually(lambda: admin.queue_offsets(dead)[0].maximum == 1, "the dead letter")
+            eventually(lambda: floors(admin, group, topic) == {0: 4}, "all is done")
     assert sorted(seen) == [
         (b"first", 0), (b"last", 0), (b"never", 0), (b"never", 1),
         (b"twice", 0), (b"twice", 1), (b"twice", 2),
@@ -200,18 +192,18 @@ def test_consumers_that_run_follow_a_reset(name_server: str) -> None:
             for _ in range(3)
         ]
         mine = [("again", queue) for queue in range(3)]
-        wait_until(
+        eventually(
             lambda: sorted(
                 place for each in consumers for place in each.assignment() if place[0] == "again"
             ) == mine,
             "each queue has a consumer",
         )  # fmt: skip
         done = dict.fromkeys(range(3), 10)
-        wait_until(lambda: floors(admin, "again", "again") == done, "all is committed")
+        eventually(lambda: floors(admin, "again", "again") == done, "all is committed")
         first = len(seen)
         admin.reset_offsets("again", "again", to="earliest")
-        wait_until(lambda: len(seen) == first + 30, "all of it again")
-        wait_until(lambda: floors(admin, "again", "again") == done, "it is committed again")
+        eventually(lambda: len(seen) == first + 30, "all of it again")
+        eventually(lambda: floors(admin, "again", "again") == done, "it is committed again")
     assert sorted(seen[first:]) == [(queue, at) for queue in range(3) for at in range(10)]
 
 
@@ -220,10 +212,10 @@ def test_the_push_example_shares_a_topic(name_server: str, tmp_path: Path) -> No
     with Admin(name_server) as admin, Producer(name_server) as producer:
         admin.create_topic("orders", queues_per_group=4)
         both = [Consumer(tmp_path, f"push{number}", example, name_server) for number in range(2)]
-        wait_until(lambda: len(floors(admin, "billing", "orders")) == 4, "a group with floors")
+        eventually(lambda: len(floors(admin, "billing", "orders")) == 4, "a group with floors")
         for number in range(40):
             producer.send("orders", b"order %d" % number, queue=number % 4)
-        wait_until(lambda: sum(len(each.lines()) for each in both) == 40, "all orders")
+        eventually(lambda: sum(len(each.lines()) for each in both) == 40, "all orders")
         assert [each.end(signal.SIGINT) for each in both] == [0, 0]
     bodies = sorted(line.split(": ")[1] for each in both for line in each.lines())
     assert bodies == sorted(f"order {number}" for number in range(40))
@@ -237,7 +229,7 @@ def test_the_ordered_example_books_each_payment_once(name_server: str, tmp_path:
         one = Consumer(tmp_path, "ordered", example, name_server, str(database))
         for number in range(30):
             producer.send("payments", b"5", key=f"c{number % 3}", ordering_key=f"c{number % 3}")
-        wait_until(lambda: len(one.lines()) == 30, "all payments")
+        eventually(lambda: len(one.lines()) == 30, "all payments")
         one.end(signal.SIGTERM)
     with sqlite3.connect(database) as read:
         rows = read.execute("select customer, cents from balance order by customer").fetchall()

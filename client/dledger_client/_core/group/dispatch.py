@@ -386,4 +386,4 @@ class Dispatcher:
 def known_attempts(held: HeldQueue, record: ConsumedRecord) -> int:
     """Return how often a record failed, in its queue or before it came into it."""
     known = held.attempts.get(record.offset)
-    return int(getattr(record, "attempts", 0)) if known is None else known[0]
+    return record.attempts if known is None else known[0]
