@@ -92,6 +92,8 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
             assert made["retry_delays_ms"] == [1_000, 60_000]
             assert made["missing_groups"] == []
             shown = await dledger("group", "show", "billing")
+            assert isinstance(shown, dict)
+            assert not any(shown.pop(key) for key in ("consumers", "queues", "problems"))
             assert shown == {key: made[key] for key in made if key != "missing_groups"}
             listed = await dledger("group", "list")
             assert listed == [shown]
