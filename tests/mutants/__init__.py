@@ -9,4 +9,5 @@ operators  Small changes of a module's source: conditions that always or never h
 rewrite    Re-introducing a bug: a function of the product with one piece of its text replaced
 core/      Known bugs of Raft, the log and the disk
 data/      Known bugs of the state, calls, exports and decoding
+delivery/  Known bugs of delivery: from stored to done
 """

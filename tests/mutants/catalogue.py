@@ -18,11 +18,11 @@ from tests.mutants.data.export_bugs import EXPORT_BUGS
 from tests.mutants.data.forgetting_bugs import FORGETTING_BUGS
 from tests.mutants.data.group_bugs import GROUP_BUGS
 from tests.mutants.data.plan_bugs import PLAN_BUGS
-from tests.mutants.data.progress_bugs import PROGRESS_BUGS
 from tests.mutants.data.route_bugs import ROUTE_BUGS
 from tests.mutants.data.state_bugs import STATE_BUGS
 from tests.mutants.data.timer_bugs import TIMER_BUGS
 from tests.mutants.data.unreadable_bugs import UNREADABLE_BUGS
+from tests.mutants.delivery.progress_bugs import PROGRESS_BUGS
 from tests.mutants.mutant import Mutant
 
 MUTANTS: Final[Sequence[Mutant]] = (

@@ -8,7 +8,6 @@ export_bugs        Known bugs of exports: each breaks one promise of the protoco
 forgetting_bugs    Known bugs of what is forgotten in steps
 group_bugs         Known bugs of consumer groups as objects of the cluster (D20)
 plan_bugs          Known bugs of plans for bulk reads
-progress_bugs      Known bugs of progress in queues: fences, floors, resets, failures, dead letters
 route_bugs         Known bugs of the name server: who is believed (D14, I17)
 state_bugs         Known bugs of the state and of producers
 timer_bugs         Known bugs of timers, references and pins (D7, D23)
