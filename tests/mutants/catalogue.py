@@ -13,10 +13,9 @@ from tests.mutants.core.trust_bugs import TRUST_BUGS
 from tests.mutants.data.call_bugs import CALL_BUGS
 from tests.mutants.data.column_bugs import COLUMN_BUGS
 from tests.mutants.data.consumer_bugs import CONSUMER_BUGS
-from tests.mutants.data.coordination_bugs import COORDINATION_BUGS
+from tests.mutants.data.coordination_bugs import COORDINATION_BUGS, GROUP_BUGS
 from tests.mutants.data.export_bugs import EXPORT_BUGS
 from tests.mutants.data.forgetting_bugs import FORGETTING_BUGS
-from tests.mutants.data.group_bugs import GROUP_BUGS
 from tests.mutants.data.plan_bugs import PLAN_BUGS
 from tests.mutants.data.route_bugs import ROUTE_BUGS
 from tests.mutants.data.state_bugs import STATE_BUGS

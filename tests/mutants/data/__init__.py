@@ -3,10 +3,9 @@
 call_bugs          Known bugs of calls whose outcome is unknown
 column_bugs        Known bugs of decoding by columns
 consumer_bugs      Known bugs of consumers in groups
-coordination_bugs  Known bugs of consumer groups at their coordinator (D20, I19)
+coordination_bugs  Known bugs of consumer groups: as objects, and at their coordinator
 export_bugs        Known bugs of exports: each breaks one promise of the protocol
 forgetting_bugs    Known bugs of what is forgotten in steps
-group_bugs         Known bugs of consumer groups as objects of the cluster (D20)
 plan_bugs          Known bugs of plans for bulk reads
 route_bugs         Known bugs of the name server: who is believed (D14, I17)
 state_bugs         Known bugs of the state and of producers
