@@ -202,7 +202,7 @@ class Consumer:
         check_integer("max_records", max_records, RECORDS_MAX, 1)
         timeout = None if timeout_ms is None else checked_timeout(timeout_ms)
         until = self._engine.deadline(timeout)
-        if not self._iterated:
+        if self._engine.polling is not None and not self._iterated:
             self._runner.run(self._engine.done_with_poll())
         while True:
             self._tell_changes()
@@ -268,7 +268,8 @@ class Consumer:
         self._runner.run(
             self._engine.queries.commit(self._group(), offsets, reset=reset, metadata=metadata)
         )
-        self._runner.run(self._engine.claim_again(list(offsets)))
+        if polling is not None:
+            self._runner.run(self._engine.claim_again(list(offsets)))
 
     def _positions(self) -> dict[Place, int]:
         """Return the offset of the next record to be handed out of each queue."""

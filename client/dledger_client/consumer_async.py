@@ -203,7 +203,7 @@ class AsyncConsumer:
         check_integer("max_records", max_records, RECORDS_MAX, 1)
         timeout = None if timeout_ms is None else checked_timeout(timeout_ms)
         until = self._engine.deadline(timeout)
-        if not self._iterated:
+        if self._engine.polling is not None and not self._iterated:
             await self._runner.run(self._engine.done_with_poll())
         while True:
             await self._tell_changes()
@@ -269,7 +269,8 @@ class AsyncConsumer:
         await self._runner.run(
             self._engine.queries.commit(self._group(), offsets, reset=reset, metadata=metadata)
         )
-        await self._runner.run(self._engine.claim_again(list(offsets)))
+        if polling is not None:
+            await self._runner.run(self._engine.claim_again(list(offsets)))
 
     def _positions(self) -> dict[Place, int]:
         """Return the offset of the next record to be handed out of each queue."""

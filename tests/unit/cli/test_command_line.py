@@ -78,6 +78,8 @@ HUGE = "9" * 25
         (["topic", "update", "t", "--read-queues", HUGE], "error: Invalid value for '--read-q"),
         (["tail", "t", "--follow", "--from", HUGE], f"error: --from: {HUGE}, must be an offset"),
         (["tail", "t", "--prefer", ""], "error: --prefer: empty, must be leader, follower"),
+        (["consume", "t", "-g", "g", "--from", "7"], "error: --from: 7, must be first or last"),
+        (["consume", "t", "-g", "g", "--raw", "--json"], "error: --raw and --json exclude"),
         (["bench", "--modes", ","], "error: --modes: empty, must be of batched, lone, read"),
         (["bench", "--modes", "fast"], "error: --modes: fast, must be of batched, lone, read"),
         (["up", "--flush", "maybe"], "error: --flush: maybe, must be sync or async"),
