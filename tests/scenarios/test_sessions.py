@@ -198,6 +198,7 @@ def storm(seed: int) -> None:
     for client in sessions.clients:
         client.hold_still(still=False)
         client.start()
+    stage.run_for(2 * SESSION)  # who stood still before may be over just now
     sessions.settle()
     before = sessions.grants.grants
     stage.run_for(5 * SESSION)
