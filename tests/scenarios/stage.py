@@ -295,8 +295,8 @@ class Stage(World):
 
     # Writing.
 
-    def put(self, name: str, value: str, size: int = 0) -> Put:
-        """Propose one record at a member, whatever it is."""
+    def put(self, name: str, value: str, size: int = 0, due_ms: int = 0) -> Put:
+        """Propose one record at a member, whatever it is; `due_ms`: to be delivered then."""
         put = Put(value)
         self.puts.append(put)
         topic_id, queue = self.plan.queues[0]
@@ -308,6 +308,7 @@ class Stage(World):
             stamp=None,
             base_number=len(self.puts),
             base_time_ms=1,
+            delivery_time_ms=due_ms,
         )
         member = self.members[name]
         process = member.process
