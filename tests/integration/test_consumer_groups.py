@@ -8,6 +8,7 @@ import pytest
 
 from dledger_broker.cli import main
 from dledger_client import (
+    Admin,
     AsyncAdmin,
     AsyncProducer,
     ConsumeOrder,
@@ -72,6 +73,14 @@ async def check_life(admin: AsyncAdmin, address: str) -> None:
         await admin.update_consumer_group("billing", lease_ms=5)
 
 
+def blocking_calls(address: str) -> None:
+    with Admin(address) as admin:
+        assert admin.create_consumer_group("audit", retries_max=2).retries_max == 2
+        assert admin.update_consumer_group("audit", retries_max=5).retries_max == 5
+        assert [each.name for each in admin.consumer_groups()] == ["audit", "billing"]
+        assert admin.delete_consumer_group("audit").name == "audit"
+
+
 def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def run() -> None:
         async with two_groups(tmp_path) as groups:
@@ -105,6 +114,7 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
             assert isinstance(changed, dict)
             assert (changed["lease_ms"], changed["paused"]) == (5_000, True)
             assert "nothing to change" in str(await dledger("group", "update", "billing"))
+            await asyncio.to_thread(blocking_calls, at[1])
             await dledger("group", "delete", "billing", "--yes")
             assert await dledger("group", "list") == []
             refused = await dledger("group", "show", "billing")

@@ -27,6 +27,13 @@ from tests.sim.clients import real_admin
 from tests.sim.clients.lookups import Found, Judge, LookupId, LookupKey, LookupTime, Span
 from tests.sim.clients.oracle import Oracle
 from tests.sim.clients.real_producer import RealProducer
+from tests.sim.invariants.delivery.group_history import (
+    CreateGroup,
+    DeleteGroup,
+    GroupHistory,
+    GroupState,
+    UpdateGroup,
+)
 from tests.sim.invariants.delivery.queue_contents import Contents, QueueKey, StoredBatch
 from tests.sim.invariants.delivery.topic_history import (
     ANY_ID,
@@ -414,3 +421,17 @@ def test_a_drawn_lookup_is_of_what_is_stored() -> None:
     judge = Judge(stored())
     drawn = {type(judge.draw(Random(seed), (QUEUE,), 5)) for seed in range(40)}
     assert len(drawn) == 4
+
+
+def test_a_consumer_group_is_judged_by_its_history() -> None:
+    history = GroupHistory("w1")
+    made = GroupState(b"w" * 16, 1, paused=False)
+    history.answered(CreateGroup(1), made)
+    history.refused(CreateGroup(2), Code.CONSUMER_GROUP_EXISTS)
+    history.unknown(UpdateGroup(paused=True))
+    history.seen(replace(made, paused=True))
+    history.answered(DeleteGroup(), replace(made, paused=True))
+    history.seen(None)
+    for wrong in (made, replace(made, group_id=b"x" * 16)):
+        with pytest.raises(Violation):
+            history.seen(wrong)
