@@ -22,6 +22,7 @@ from tests.sim.invariants.agreement.votes_of_majority import VotesOfMajority
 from tests.sim.invariants.base import Facts, Invariant
 from tests.sim.invariants.delivery.offsets_never_back import OffsetsNeverBack
 from tests.sim.invariants.delivery.producer_verdicts import ProducerVerdicts
+from tests.sim.invariants.delivery.progress import ProgressHistory
 from tests.sim.invariants.delivery.queue_contents import Contents, QueueContents
 from tests.sim.invariants.delivery.right_stamps import RightStamps
 from tests.sim.invariants.delivery.trims_and_holds import TrimsAndHolds
@@ -45,7 +46,8 @@ class InvariantSet:
         self.verdicts = ProducerVerdicts(facts)
         self.stamps = RightStamps(facts, clocks, true_ms)
         self.trims = TrimsAndHolds(facts, self.contents, self.stamps)
-        self.offsets = OffsetsNeverBack(facts, self.contents)
+        self.progress = ProgressHistory(facts)
+        self.offsets = OffsetsNeverBack(facts, self.contents, self.progress.groups)
         self.all: list[Invariant] = [
             LogMatching(facts),
             NoCommittedTruncation(facts),
@@ -59,6 +61,7 @@ class InvariantSet:
             self.digests,
             self.verdicts,
             self.contents,
+            self.progress,
             self.offsets,
             self.trims,
             DurableBeforeVisible(facts, hard_state),

@@ -7,17 +7,24 @@ that a commit covered. Method: random claims, commits, failures, copies of them,
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dledger.state.commands.command import Command
+from dledger.state.commands.registry import encode
 from dledger.state.consumers.settings import ConsumeOrder, StartFrom
 from dledger.state.offsets import CommitOffset, DoneRange
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.failures import FailedRecord, FailRecords
-from dledger.state.results import FailuresStored, OffsetsCommitted, QueuesClaimed
+from dledger.state.results import FailuresStored, OffsetsCommitted, QueuesClaimed, Result
 from dledger.state.timers.commands import FireTimers
+from dledger.types import EntryKind
 from dledger_proto.errors import Code
+from tests.sim.invariants.base import Facts, MemberFacts
+from tests.sim.invariants.delivery.progress import ProgressHistory
+from tests.sim.invariants.violation import Violation
 from tests.unit.state.groups_kit import BILLING, DEAD_LETTERS, SETTINGS, with_group
 from tests.unit.state.kit import TOPIC, Driven, batch
 
@@ -50,11 +57,12 @@ class Model:
     resets: int = 0
     is_held: bool = False
     attempts: dict[int, int] = field(default_factory=dict)
+    history: ProgressHistory = field(default_factory=lambda: ProgressHistory(Facts(("m",))))
 
     def claim(self, epoch: int, is_a: bool) -> None:
         name = "a" if is_a else "b"
         command = ClaimQueues("billing", name, (GrantedQueue(TOPIC, 0, epoch),))
-        result = self.driven.one(command)
+        result = self.one(command)
         assert isinstance(result, QueuesClaimed)
         code = result.rows[0].code
         if epoch < self.epoch:
@@ -64,14 +72,14 @@ class Model:
 
     def release(self, epoch: int, is_a: bool) -> None:
         name = "a" if is_a else "b"
-        self.driven.one(ReleaseQueues("billing", name, (GrantedQueue(TOPIC, 0, epoch),)))
+        self.one(ReleaseQueues("billing", name, (GrantedQueue(TOPIC, 0, epoch),)))
         if (epoch, name) == (self.epoch, self.consumer):
             self.is_held = False
 
     def commit(self, offset: int, first: int, size: int) -> None:
         done = (DoneRange(first, min(first + size, RECORDS)),) if size else ()
         item = CommitOffset(TOPIC, 0, offset, "", self.epoch, self.resets, done)
-        result = self.driven.one(CommitOffsets("billing", (item,), member_id=self.consumer))
+        result = self.one(CommitOffsets("billing", (item,), member_id=self.consumer))
         assert isinstance(result, OffsetsCommitted)
         if result.codes[0] is Code.OK:
             covered = {*range(offset), *(range(done[0].first, done[0].end) if done else ())}
@@ -84,11 +92,11 @@ class Model:
         known = self.attempts.get(offset, 0)
         failed = FailedRecord(TOPIC, 0, self.epoch, self.resets, offset, known, delay_ms, "bad")
         command = FailRecords("billing", self.consumer, (failed,))
-        result = self.driven.one(command)
+        result = self.one(command)
         assert isinstance(result, FailuresStored)
         row = result.rows[0]
         if twice:
-            self.driven.one(command)
+            self.one(command)
         if row.code is not Code.OK or offset in self.done:
             return
         is_ordered = self.driven.machine._state.topics.live(BILLING).settings[0].order
@@ -103,9 +111,7 @@ class Model:
             self.done.add(offset)
 
     def reset(self, offset: int) -> None:
-        result = self.driven.one(
-            CommitOffsets("billing", (CommitOffset(TOPIC, 0, offset),), reset=True)
-        )
+        result = self.one(CommitOffsets("billing", (CommitOffset(TOPIC, 0, offset),), reset=True))
         assert isinstance(result, OffsetsCommitted)
         assert result.codes[0] is Code.OK
         self.resets += 1
@@ -114,6 +120,13 @@ class Model:
         self.committed = set(self.done)
         self.attempts = {}
         self.is_held = False
+
+    def one(self, command: Command[object]) -> Result:
+        """Apply a command; the invariant of the simulation sees it, too."""
+        result = self.driven.one(command)
+        entry = self.driven.log.entries[-1]
+        self.history.on_apply(MemberFacts("m"), entry, [result], b"")
+        return result
 
     def check(self) -> None:
         state = self.driven.machine._state
@@ -144,7 +157,7 @@ def test_each_record_is_in_one_place(order: ConsumeOrder, steps: list[tuple[obje
     )  # fmt: skip
     model = Model(with_group(group))
     model.driven.append(batch(RECORDS))
-    model.driven.one(CommitOffsets("billing", (CommitOffset(TOPIC, 0, 0),)))
+    model.one(CommitOffsets("billing", (CommitOffset(TOPIC, 0, 0),)))
     for name, *arguments in steps:
         if name == "pass":
             (ms,) = arguments
@@ -153,3 +166,16 @@ def test_each_record_is_in_one_place(order: ConsumeOrder, steps: list[tuple[obje
         else:
             getattr(model, str(name))(*arguments)
         model.check()
+
+
+def test_the_invariant_sees_an_old_owner() -> None:
+    """What a bug of the fence would answer is a violation."""
+    model = Model(with_group(replace(SETTINGS, start=StartFrom.FIRST)))
+    model.driven.append(batch(RECORDS))
+    model.claim(3, is_a=True)
+    model.claim(4, is_a=False)
+    old = CommitOffsets("billing", (CommitOffset(TOPIC, 0, 1, "", 3),), member_id="a")
+    model.one(old)  # FENCED
+    entry = model.driven.log.add(EntryKind.COMMANDS, [encode(old)])
+    with pytest.raises(Violation, match="the claim is b's with 4"):
+        model.history.on_apply(MemberFacts("m"), entry, [OffsetsCommitted((Code.OK,), (1,))], b"")

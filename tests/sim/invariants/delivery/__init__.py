@@ -5,6 +5,7 @@ grants              I19: a queue of a consumer group has at most one holder
 group_history       D20: what a consumer group's name may be
 offsets_never_back  I14: a stored group offset grows, unless it is reset
 producer_verdicts   D11: verdicts on producers' batches follow from the log alone
+progress            I19 to I22: claims, commits and failures of consumer groups
 queue_contents      I8 and I9: contiguous offsets, no batch missing or stored twice
 right_stamps        D8: while most clocks are right, so is the group's time
 topic_history       D14: what a topic's name may be after everything that was answered
