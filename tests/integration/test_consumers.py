@@ -47,6 +47,17 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
         cluster.stop_all()
 
 
+_started: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.fixture(autouse=True)
+def no_process_left() -> Generator[None]:
+    """Kill what a test that failed has left running."""
+    yield
+    while _started:
+        _started.pop().kill()
+
+
 class Consumer:
     """A consumer's process and what it has said."""
 
@@ -56,6 +67,8 @@ class Consumer:
             self.process = subprocess.Popen(
                 [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=output, cwd=ROOT
             )
+
+        _started.append(self.process)
 
     def lines(self) -> list[str]:
         """Return what it has said in whole lines."""
