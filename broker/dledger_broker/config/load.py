@@ -64,7 +64,7 @@ _ROCKETMQ_KEYS: Final = {
     "advertise": "group.clients",  # not of RocketMQ: an older name in dledger
 }
 
-_ROCKETMQ_ALONE: Final = dict.fromkeys(
+_ROCKETMQ_ALONE: Final[Mapping[str, str]] = dict.fromkeys(
     ("filereservedtime", "deletewhen"),
     "RocketMQ's; dledger keeps messages until `dledger trim` deletes them",
 )

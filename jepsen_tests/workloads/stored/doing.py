@@ -1,6 +1,6 @@
 """What workers of several workloads do: act on places at random, trim queues now and then."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from random import Random
@@ -19,7 +19,7 @@ Act = Callable[[Worker, AsyncAdmin, str], Awaitable[None]]
 @asynccontextmanager
 async def worker_and_admin(
     stage: Stage, random: Random
-) -> AsyncIterator[tuple[Worker, AsyncAdmin]]:
+) -> AsyncGenerator[tuple[Worker, AsyncAdmin]]:
     """Yield a worker and an administrator; close both at the end."""
     async with (
         aclosing(stage.worker(random)) as worker,
