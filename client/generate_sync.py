@@ -22,7 +22,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,14 +31,16 @@ PAIRS = {
     "producer_async.py": "producer.py",
     "consumer_async.py": "consumer.py",
     "admin_async.py": "admin.py",
+    "_shell/group/administration_async.py": "_shell/group/administration.py",
     "push_async.py": "push.py",
 }
-WRAPPED = frozenset({"admin_async.py"})
+WRAPPED = frozenset({"admin_async.py", "_shell/group/administration_async.py"})
 """Whose twins only run the methods of the asyncio class."""
 NAMES = {
     "AsyncProducer": "Producer",
     "AsyncConsumer": "Consumer",
     "AsyncAdmin": "Admin",
+    "AsyncGroupAdministration": "GroupAdministration",
     "AsyncPushConsumer": "PushConsumer",
     "AsyncSendFuture": "SendFuture",
     "AsyncRunner": "SyncRunner",
@@ -53,6 +55,7 @@ NAMES = {
     "producer_async": "producer",
     "consumer_async": "consumer",
     "admin_async": "admin",
+    "administration_async": "administration",
     "push_async": "push",
 }
 SENTENCES = {
@@ -176,6 +179,10 @@ def _renamed_definition(
 
 
 def _renamed_import(source: ModuleText, node: ast.ImportFrom) -> Iterator[Edit]:
+    module = (node.module or "").rpartition(".")[2]
+    if module in NAMES:
+        end = source.start(node) + len(f"from {node.module}")
+        yield Edit(end - len(module), end, NAMES[module])
     for alias in node.names:
         if alias.name in NAMES:
             start = source.at(alias.lineno, alias.col_offset)
@@ -185,9 +192,9 @@ def _renamed_import(source: ModuleText, node: ast.ImportFrom) -> Iterator[Edit]:
 def generate(text: str, source_name: str) -> str:
     """Return the synchronous module of an asyncio module."""
     source = ModuleText(text)
-    twin = HEADER.format(source=source_name) + source.edited(list(edits_of(source)))
+    twin = HEADER.format(source=Path(source_name).name) + source.edited(list(edits_of(source)))
     if source_name in WRAPPED:
-        twin = wrapper(ModuleText(twin), source_name.removesuffix(".py"))
+        twin = wrapper(ModuleText(twin), source_name.removesuffix(".py").replace("/", "."))
     for node in ast.walk(ast.parse(twin)):
         if isinstance(node, ast.AsyncFunctionDef | ast.AsyncWith | ast.AsyncFor | ast.Await) or (
             isinstance(node, ast.comprehension) and node.is_async
@@ -198,10 +205,11 @@ def generate(text: str, source_name: str) -> str:
 
 def wrapper(twin: ModuleText, module: str) -> str:
     """Return a twin whose methods run those of the asyncio class, instead of what they did."""
+    file = module.rpartition(".")[2] + ".py"
     docstring, *rest = twin.tree.body
     (client,) = (node for node in rest if isinstance(node, ast.ClassDef))
     added = (
-        f'"""Administration by blocking calls: each runs its twin of `{module}.py`."""\n\n'
+        f'"""Administration by blocking calls: each runs its twin of `{file}`."""\n\n'
         f"from dledger_client.{module} import Async{client.name}\n"
         "from dledger_client._shell.runner import SyncRunner\n"
     )
@@ -211,24 +219,32 @@ def wrapper(twin: ModuleText, module: str) -> str:
         for node in rest
         if not isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
     ]
+    bases = [base.id for base in client.bases if isinstance(base, ast.Name)]
     for method in client.body:
         if isinstance(method, ast.FunctionDef) and method.name not in ("__enter__", "__exit__"):
-            edits.append(_wrapped(twin, method, client.name))
+            edits.append(_wrapped(twin, method, client.name, bases))
     return twin.edited(edits)
 
 
-def _wrapped(twin: ModuleText, method: ast.FunctionDef, name: str) -> Edit:
+def _twin_of(name: str) -> str:
+    """Return the attribute that holds the asyncio object that a blocking class runs."""
+    return re.sub("(?=[A-Z])", "_", name).lower()
+
+
+def _wrapped(twin: ModuleText, method: ast.FunctionDef, name: str, bases: Sequence[str]) -> Edit:
     start, end = twin.start(method.body[0]), twin.end(method)
     given = [each.arg for each in method.args.args[1:]]
     given += [f"{each.arg}={each.arg}" for each in method.args.kwonlyargs]
     given += [f"**{method.args.kwarg.arg}"] if method.args.kwarg is not None else []
     arguments = ", ".join(given)
     if method.name == "__init__":
-        body = f"self._admin = Async{name}({arguments})\n        self._runner = SyncRunner()"
+        lines = [f"self.{_twin_of(name)} = Async{name}({arguments})"]
+        lines += [f"self.{_twin_of(base)} = self.{_twin_of(name)}" for base in bases]
+        body = "\n        ".join((*lines, "self._runner = SyncRunner()"))
         return Edit(start, end, body)
     if method.name.startswith("_"):
         return Edit(twin.start(method), end, "")
-    run = f"self._runner.run(self._admin.{method.name}({arguments}))"
+    run = f"self._runner.run(self.{_twin_of(name)}.{method.name}({arguments}))"
     if method.name == "start":
         run += "\n        return self"
     else:

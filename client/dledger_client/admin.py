@@ -1,32 +1,27 @@
 # Generated from admin_async.py by client/generate_sync.py. Change that file, not this one.
 """Administration by blocking calls: each runs its twin of `admin_async.py`."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Self, Unpack
+from collections.abc import Iterable, Sequence
 
-from dledger_client._core.consumer.state import Place
 from dledger_client._core.routes import GroupRoute, TopicRoute
+from dledger_client._shell.group.administration import GroupAdministration
 from dledger_client._shell.runner import SyncRunner
 from dledger_client.admin_async import AsyncAdmin
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError
 from dledger_client.model import (
-    ConsumerGroup,
-    ConsumerGroupSettings,
     EntryMark,
     FoundRecord,
-    GroupDescription,
     MemberStatus,
     QueueBounds,
     QueueHold,
-    QueueProgress,
     TopicKind,
     WaitingTimer,
 )
 
 
-class Admin:
-    """Topics, offsets, the head of the log, groups and members, lookups.
+class Admin(GroupAdministration):
+    """Topics, consumer groups, the head of the log, groups and members, lookups.
 
     ```
     with Admin("127.0.0.1:9876") as admin:
@@ -42,22 +37,8 @@ class Admin:
         self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
     ) -> None:
         self._admin = AsyncAdmin(bootstrap, config)
+        self._group_administration = self._admin
         self._runner = SyncRunner()
-
-    def start(self) -> Self:
-        """Connect, in the background; `with` does it. Returns itself."""
-        self._runner.run(self._admin.start())
-        return self
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections; calls that wait end as ClientClosed."""
-        return self._runner.run(self._admin.close())
 
     # Topics.
 
@@ -119,35 +100,6 @@ class Admin:
         """Return all topics as the control group has them, by name."""
         return self._runner.run(self._admin.list_topics())
 
-    # Consumer groups.
-
-    def create_consumer_group(
-        self, name: str, **settings: Unpack[ConsumerGroupSettings]
-    ) -> ConsumerGroup:
-        """Create a consumer group; what is left out of the settings has the cluster's default.
-
-        The same group again is no error; ConsumerGroupExists when it exists with other settings.
-        """
-        return self._runner.run(self._admin.create_consumer_group(name, **settings))
-
-    def update_consumer_group(
-        self, name: str, **settings: Unpack[ConsumerGroupSettings]
-    ) -> ConsumerGroup:
-        """Change the settings that are given; the others stay as they are."""
-        return self._runner.run(self._admin.update_consumer_group(name, **settings))
-
-    def delete_consumer_group(self, name: str) -> ConsumerGroup:
-        """Delete a consumer group with its offsets, retries and dead letters; return it."""
-        return self._runner.run(self._admin.delete_consumer_group(name))
-
-    def consumer_group(self, name: str) -> ConsumerGroup:
-        """Return a consumer group as the control group has it; ConsumerGroupNotFound."""
-        return self._runner.run(self._admin.consumer_group(name))
-
-    def consumer_groups(self) -> list[ConsumerGroup]:
-        """Return all consumer groups as the control group has them, by name."""
-        return self._runner.run(self._admin.consumer_groups())
-
     # Offsets.
 
     def queue_offsets(self, topic: str, *, linearizable: bool = True) -> dict[int, QueueBounds]:
@@ -157,62 +109,6 @@ class Admin:
     def offset_by_time(self, topic: str, queue: int, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum if there is none."""
         return self._runner.run(self._admin.offset_by_time(topic, queue, time_ms))
-
-    def read_offsets(self, consumer_group: str, topic: str) -> dict[int, int]:
-        """Return a consumer group's offsets, the next to consume, by queue; none: left out."""
-        return self._runner.run(self._admin.read_offsets(consumer_group, topic))
-
-    def commit_offsets(
-        self, consumer_group: str, offsets: Mapping[Place, int], *, reset: bool = False
-    ) -> None:
-        """Store a consumer group's offsets; without `reset` OffsetBehind for one that goes back."""
-        return self._runner.run(self._admin.commit_offsets(consumer_group, offsets, reset=reset))
-
-    def group_progress(self, consumer_group: str, topic: str) -> dict[int, QueueProgress]:
-        """Return how far a consumer group is in each queue of a topic, and what waits there."""
-        return self._runner.run(self._admin.group_progress(consumer_group, topic))
-
-    def describe_consumer_group(self, consumer_group: str) -> GroupDescription:
-        """Return the consumers of a group, and who has which queue."""
-        return self._runner.run(self._admin.describe_consumer_group(consumer_group))
-
-    def reset_offsets(
-        self,
-        consumer_group: str,
-        topic: str,
-        *,
-        to: str = "",
-        time_ms: int | None = None,
-        offset: int | None = None,
-        delta: int | None = None,
-        queues: Sequence[int] = (),
-    ) -> dict[int, int]:
-        """Move a consumer group in a topic, forward or back; return the new floors by queue.
-
-        To "earliest", to "latest" (which skips the backlog), to the first record stored at
-        `time_ms` or later, to an `offset`, or by `delta` records, as far as there are any. In all
-        queues, or in some. It works with consumers and without: those that run begin there at once,
-        and none commits over it. Nothing is moved when an offset is out of range.
-        """
-        return self._runner.run(
-            self._admin.reset_offsets(
-                consumer_group,
-                topic,
-                to=to,
-                time_ms=time_ms,
-                offset=offset,
-                delta=delta,
-                queues=queues,
-            )
-        )
-
-    def clone_offsets(self, source: str, target: str, topic: str) -> dict[int, int]:
-        """Move a consumer group to where another one is; return the new floors by queue."""
-        return self._runner.run(self._admin.clone_offsets(source, target, topic))
-
-    def resume_consumer_group(self, consumer_group: str) -> dict[str, str]:
-        """End the pauses that waves of failures began; return why, by broker group."""
-        return self._runner.run(self._admin.resume_consumer_group(consumer_group))
 
     # The head of the log.
 

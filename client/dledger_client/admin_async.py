@@ -1,42 +1,34 @@
 """Administration. `client/generate_sync.py` writes `admin.py` from this file.
 
 Owns: what users call, and which group or member each call goes to. A call is a row of
-`_shell/calls.py` and a method here. Not: calls that consumers and planners make too
+`_shell/calls.py` and a method here. Not: calls about consumer groups
+(`_shell/group/administration_async.py`), calls that consumers and planners make too
 (`_shell/queries.py`).
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Self, Unpack
+from collections.abc import Iterable, Sequence
 
 import grpc.aio
 
 from dledger_client import _machine
 from dledger_client._core.arguments import UINT32_MAX, check_integer
-from dledger_client._core.consumer.state import Place
 from dledger_client._core.ids import ID_SIZE
 from dledger_client._core.message_checks import check_topic
 from dledger_client._core.routes import GroupRoute, TopicRoute, topic_route
 from dledger_client._shell import calls
 from dledger_client._shell.answers import found_records, hold_of, status_of
-from dledger_client._shell.cluster import Cluster
-from dledger_client._shell.group.admin import GroupProgress, ResetTo
-from dledger_client._shell.group.describing import describe
-from dledger_client._shell.group.objects import ConsumerGroups, group_of
-from dledger_client._shell.queries import Queries, recall_timer, timers_of
-from dledger_client._shell.wire import failure, group_metadata, parse_addresses
+from dledger_client._shell.group.administration_async import AsyncGroupAdministration
+from dledger_client._shell.queries import recall_timer, timers_of
+from dledger_client._shell.wire import failure, group_metadata
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, error_of, invalid
 from dledger_client.model import (
-    ConsumerGroup,
-    ConsumerGroupSettings,
     EntryMark,
     FoundRecord,
-    GroupDescription,
     MemberStatus,
     QueueBounds,
     QueueHold,
-    QueueProgress,
     TopicKind,
     WaitingTimer,
 )
@@ -49,8 +41,8 @@ ENTRIES_MAX = 10_000_000
 """Entries that one comparison of logs may hold in memory."""
 
 
-class AsyncAdmin:
-    """Topics, offsets, the head of the log, groups and members, lookups.
+class AsyncAdmin(AsyncGroupAdministration):
+    """Topics, consumer groups, the head of the log, groups and members, lookups.
 
     ```
     async with AsyncAdmin("127.0.0.1:9876") as admin:
@@ -65,26 +57,7 @@ class AsyncAdmin:
     def __init__(
         self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
     ) -> None:
-        self._cluster = Cluster(parse_addresses(bootstrap), config or ConnectionConfig())
-        self._queries = Queries(self._cluster)
-        self._progress = GroupProgress(self._cluster, self._queries)
-        self._groups = ConsumerGroups(self._cluster, self._queries)
-        self._budget = self._cluster.config.call_timeout_ms / 1_000
-
-    async def start(self) -> Self:
-        """Connect, in the background; `async with` does it. Returns itself."""
-        self._cluster.start()
-        return self
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close all connections; calls that wait end as ClientClosed."""
-        await self._cluster.close()
+        super().__init__(bootstrap, config)
 
     # Topics.
 
@@ -161,35 +134,6 @@ class AsyncAdmin:
         """Return all topics as the control group has them, by name."""
         return await self._queries.list_topics()
 
-    # Consumer groups.
-
-    async def create_consumer_group(
-        self, name: str, **settings: Unpack[ConsumerGroupSettings]
-    ) -> ConsumerGroup:
-        """Create a consumer group; what is left out of the settings has the cluster's default.
-
-        The same group again is no error; ConsumerGroupExists when it exists with other settings.
-        """
-        return group_of(await self._groups.create(name, settings))
-
-    async def update_consumer_group(
-        self, name: str, **settings: Unpack[ConsumerGroupSettings]
-    ) -> ConsumerGroup:
-        """Change the settings that are given; the others stay as they are."""
-        return await self._groups.update(name, settings)
-
-    async def delete_consumer_group(self, name: str) -> ConsumerGroup:
-        """Delete a consumer group with its offsets, retries and dead letters; return it."""
-        return await self._groups.delete(name)
-
-    async def consumer_group(self, name: str) -> ConsumerGroup:
-        """Return a consumer group as the control group has it; ConsumerGroupNotFound."""
-        return await self._groups.find(name)
-
-    async def consumer_groups(self) -> list[ConsumerGroup]:
-        """Return all consumer groups as the control group has them, by name."""
-        return await self._groups.all()
-
     # Offsets.
 
     async def queue_offsets(
@@ -203,63 +147,6 @@ class AsyncAdmin:
     async def offset_by_time(self, topic: str, queue: int, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum if there is none."""
         return await self._queries.offset_by_time((topic, queue), time_ms)
-
-    async def read_offsets(self, consumer_group: str, topic: str) -> dict[int, int]:
-        """Return a consumer group's offsets, the next to consume, by queue; none: left out."""
-        places = await self._queries.places(topic)
-        found = await self._queries.committed(consumer_group, places)
-        return {queue: offset for (_, queue), offset in found.items()}
-
-    async def commit_offsets(
-        self, consumer_group: str, offsets: Mapping[Place, int], *, reset: bool = False
-    ) -> None:
-        """Store a consumer group's offsets; without `reset` OffsetBehind for one that goes back."""
-        await self._queries.commit(consumer_group, offsets, reset=reset)
-
-    async def group_progress(self, consumer_group: str, topic: str) -> dict[int, QueueProgress]:
-        """Return how far a consumer group is in each queue of a topic, and what waits there."""
-        places = await self._queries.places(topic)
-        found = await self._progress.read(consumer_group, places)
-        return {queue: found[topic, queue] for _, queue in places}
-
-    async def describe_consumer_group(self, consumer_group: str) -> GroupDescription:
-        """Return the consumers of a group, and who has which queue."""
-        return await describe(self._cluster, consumer_group)
-
-    async def reset_offsets(
-        self,
-        consumer_group: str,
-        topic: str,
-        *,
-        to: str = "",
-        time_ms: int | None = None,
-        offset: int | None = None,
-        delta: int | None = None,
-        queues: Sequence[int] = (),
-    ) -> dict[int, int]:
-        """Move a consumer group in a topic, forward or back; return the new floors by queue.
-
-        To "earliest", to "latest" (which skips the backlog), to the first record stored at
-        `time_ms` or later, to an `offset`, or by `delta` records, as far as there are any. In all
-        queues, or in some. It works with consumers and without: those that run begin there at once,
-        and none commits over it. Nothing is moved when an offset is out of range.
-        """
-        places = await self._queries.places(topic)
-        if queues:
-            places = [(topic, queue) for queue in queues]
-        target = ResetTo(to, time_ms, offset, delta)
-        moved = await self._progress.reset(consumer_group, places, target)
-        return {queue: floor for (_, queue), floor in moved.items()}
-
-    async def clone_offsets(self, source: str, target: str, topic: str) -> dict[int, int]:
-        """Move a consumer group to where another one is; return the new floors by queue."""
-        places = await self._queries.places(topic)
-        moved = await self._progress.clone(source, target, places)
-        return {queue: floor for (_, queue), floor in moved.items()}
-
-    async def resume_consumer_group(self, consumer_group: str) -> dict[str, str]:
-        """End the pauses that waves of failures began; return why, by broker group."""
-        return await self._progress.resume(consumer_group)
 
     # The head of the log.
 

@@ -233,6 +233,42 @@ class WaitingTimer:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadRecord:
+    """A record in the dead letters of a consumer group that is not settled."""
+
+    broker_group: str
+    dead_queue: int
+    """Of the topic of dead letters, `%DLQ%` and the name of the consumer group."""
+    dead_offset: int
+    died_ms: int
+    """Milliseconds since 1970, by the leader's clock."""
+    topic: str
+    """Where it comes from; empty: the topic is deleted."""
+    topic_id: bytes
+    queue: int
+    offset: int
+    attempts: int
+    resent: int
+    """How often it was sent again."""
+    error: str
+    """The last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledRecords:
+    """What became of dead letters that were to be sent again, or dropped."""
+
+    settled: int
+    """Sent again, or dropped; of a dry run: that would be sent."""
+    left_by_guard: int = 0
+    """They were sent `resent_max` times."""
+    left_by_ranges: int = 0
+    """Too many are settled here and there; settle the oldest first."""
+    others: int = 0
+    """They were settled already: by others, or by a call whose answer was lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendedRecord:
     """A record of an ordered consumer group that failed and is to be handed out again."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dledger_broker.cli import main
-from dledger_client import AsyncAdmin, AsyncProducer, StartFrom
+from dledger_client import AsyncAdmin, AsyncProducer, InvalidRequest, StartFrom
 from dledger_proto.errors import Code
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import delivery_pb2 as dpb
@@ -93,7 +93,7 @@ def test_progress_from_the_first_claim_to_the_dead_letters(
                 ]
                 await check_fences(groups, owners)
                 await check_lag_and_resets(admin, owners)
-                await check_dead_letters(address, owners, capsys)
+                await check_dead_letters(admin, address, owners, capsys)
 
     asyncio.run(run())
 
@@ -135,7 +135,7 @@ async def check_lag_and_resets(admin: AsyncAdmin, owners: list[Owner]) -> None:
 
 
 async def check_dead_letters(
-    address: str, owners: list[Owner], capsys: pytest.CaptureFixture[str]
+    admin: AsyncAdmin, address: str, owners: list[Owner], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def dledger(*arguments: str) -> Any:
         at = "--name-servers", address
@@ -154,10 +154,20 @@ async def check_dead_letters(
         ("t/0@1", 1),
         ("t/1@1", 1),
     ]
+    first = listed[0]
+    (row,) = await dledger("dlq", "show", "billing", first["group"], str(first["offset"]), "--json")
+    assert (row["keys"], row["error"]) == (["k1"], first["error"])
     (row,) = await dledger("dlq", "export", "billing", "--key", "k2", "--limit", "1")
     assert (base64.b64decode(row["body"]), row["keys"]) == (b"2", ["k2"])
     dry = await dledger("dlq", "resend", "billing", "--key", "k0", "--dry-run", "--json")
     assert len(dry) == 2
+    guarded = await admin.resend_dead_letters("billing", key="k0", dry_run=True)
+    assert (guarded.settled, guarded.left_by_guard) == (2, 0)
+    until_ms = min(row["died_ms"] for row in listed)
+    dead = await admin.dead_letters("billing", until_ms=until_ms, error="bad 1")
+    assert dead == []
+    with pytest.raises(InvalidRequest, match="rate"):
+        await admin.resend_dead_letters("billing", rate=-1)
     for sent in (2, 0):  # the second time there is none left
         (row,) = await dledger("dlq", "resend", "billing", "--key", "k0", "--yes", "--json")
         assert (row["sent"], row["others"]) == (sent, 0)

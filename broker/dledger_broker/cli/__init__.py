@@ -10,6 +10,7 @@ packages at the top.
 
     app         The command line as a whole: which commands there are, and how any of them ends
     asking      Commands that destroy something do it only when a person agrees
+    client      A client object for a command: an `Admin` with the command's options
     connect     How commands reach a cluster: routes from a name server, then calls to members
     output      What commands print, and how they end: tables for people, JSON for programs
     tables      Tables for people: one row per line, or rows side by side where a table is too wide

@@ -47,6 +47,19 @@ RESUME_GROUP: Final = Method(
     repeatable=False,
 )
 """A late copy ends a pause that began since."""
+LIST_DEAD_LETTERS: Final = Method(
+    "Delivery",
+    delivery_pb2.ListDeadLettersRequest,
+    delivery_pb2.ListDeadLettersReply,
+    write=False,
+)
+SETTLE_DEAD_LETTERS: Final = Method(
+    "Delivery",
+    delivery_pb2.SettleDeadLettersRequest,
+    delivery_pb2.SettleDeadLettersReply,
+    write=True,
+)
+"""What is settled is not settled again."""
 LOOK_BEFORE_CREATION: Final = Method(
     "Admin", pb.CreateTopicRequest, pb.CreateTopicReply, write=False
 )

@@ -5,18 +5,17 @@ from typing import Annotated
 
 import typer
 
+from dledger_broker.cli.client import open_admin
 from dledger_broker.cli.cluster.topics import TopicName
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
     Timeout,
-    is_inside,
-    parse_name_servers,
 )
 from dledger_broker.cli.messages.tail import body_fields, shown_body
 from dledger_broker.cli.output import CommandFailed, JsonFlag, note, print_rows
 from dledger_broker.cli.values import parse_time, shown_time
-from dledger_client import Admin, ConnectionConfig, FoundRecord
+from dledger_client import FoundRecord
 from dledger_proto.limits import OFFSET_MAX
 
 COLUMNS = ("topic", "queue", "offset", "stored", "keys", "tag", "body", "message_id")
@@ -40,7 +39,7 @@ def by_id(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the message with an id, as `dledger send` prints it."""
-    with _admin(name_servers, timeout) as admin:
+    with open_admin(name_servers, timeout) as admin:
         found = admin.lookup_message(message_id)
     if not found:
         raise CommandFailed(f"no message has the id {message_id}", "it may be trimmed")
@@ -63,7 +62,7 @@ def by_key(
     """
     begin_ms = parse_time(since, "--from") if since else 0
     end_ms = parse_time(until, "--to") if until else 0
-    with _admin(name_servers, timeout) as admin:
+    with open_admin(name_servers, timeout) as admin:
         found = admin.lookup_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit + 1)
     if len(found) > limit:
         note(f"these are the first {limit} messages; --limit shows more")
@@ -81,14 +80,9 @@ def at_offset(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the message at an offset of a queue."""
-    with _admin(name_servers, timeout) as admin:
+    with open_admin(name_servers, timeout) as admin:
         found = admin.lookup_offset(topic, queue, offset)
     _print(found, as_json=as_json)
-
-
-def _admin(name_servers: str, timeout: float) -> Admin:
-    config = ConnectionConfig(inside=is_inside(), call_timeout_ms=round(timeout * 1_000))
-    return Admin(parse_name_servers(name_servers), config)
 
 
 def _print(found: Sequence[FoundRecord], *, as_json: bool) -> None:

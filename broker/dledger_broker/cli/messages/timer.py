@@ -4,16 +4,15 @@ from typing import Annotated
 
 import typer
 
+from dledger_broker.cli.client import open_admin
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
     Timeout,
-    is_inside,
-    parse_name_servers,
 )
 from dledger_broker.cli.output import JsonFlag, bad_input, note, print_rows
 from dledger_broker.cli.values import parse_time, shown_time
-from dledger_client import Admin, ConnectionConfig, WaitingTimer
+from dledger_client import WaitingTimer
 
 COLUMNS = ("due", "topic", "queue", "messages", "attempts", "message_id", "group")
 
@@ -41,7 +40,7 @@ def list_timers(
     """
     from_ms = parse_time(since, "--from") if since else 0
     to_ms = parse_time(until, "--to") if until else 0
-    with _admin(name_servers, timeout) as admin:
+    with open_admin(name_servers, timeout) as admin:
         timers = admin.timers(topic, from_ms=from_ms, to_ms=to_ms, limit=limit + 1)
     if len(timers) > limit:
         note(f"these are the first {limit} timers; --limit shows more")
@@ -63,15 +62,10 @@ def recall(
     """
     if len(message_id) != 48 or not all(digit in "0123456789abcdef" for digit in message_id):
         bad_input(f"MESSAGE_ID: {message_id}, must be 48 hex digits")
-    with _admin(name_servers, timeout) as admin:
+    with open_admin(name_servers, timeout) as admin:
         due_ms = admin.recall(message_id)
     row = {"message_id": message_id, "due": shown_time(due_ms), "due_ms": due_ms}
     print_rows([row], ("message_id", "due"), as_json=as_json)
-
-
-def _admin(name_servers: str, timeout: float) -> Admin:
-    config = ConnectionConfig(inside=is_inside(), call_timeout_ms=round(timeout * 1_000))
-    return Admin(parse_name_servers(name_servers), config)
 
 
 def _row(timer: WaitingTimer) -> dict[str, object]:
