@@ -77,6 +77,8 @@ class StateDisk:
         """The file before a save that nobody waited for yet."""
         self._is_made = False
         """A commit is on the disk. Before the first one nothing is synced."""
+        self._left = b""
+        """The file that the last power cut left: all of it is on the disk."""
         self._rows_left: int | None = None
         self._older: deque[bytes] = deque(maxlen=COMMITS_KEPT)
         """The file before each of the last commits."""
@@ -130,13 +132,15 @@ class StateDisk:
         self.kill()
         now = after = self._content()
         if not self._is_made:
-            after = cut_off_creation(self._before, now, random)
+            if now != self._left:
+                after = cut_off_creation(self._before, now, random)
         elif self._before is not None:
             after = torn(self._before, now, random)
             self._expected = [self._rows_of(self._before), self._rows_of(now)]
         else:
             self._expected = [self._rows_of(now)]
         self._before = None
+        self._left = after
         self._replace(after)
 
     def lose_synced(self, random: Random) -> bool:
