@@ -16,6 +16,7 @@ LATER: Final = frozenset({
     "NOT_LEADER", "NO_LEADER", "WRONG_GROUP", "BUSY", "SHUTTING_DOWN", "NOT_FORMED", "DISK_FULL",
     "NOT_PROPOSED", "STORAGE_FAILED", "UNAVAILABLE", "UNKNOWN_OUTCOME", "STALE_LAYOUT",
     "TOO_MANY_IN_FLIGHT", "LEASED", "TOO_MANY_RANGES", "TOO_MANY_TIMERS",
+    "GROUP_PAUSED",
 })  # fmt: skip
 """Errors after which a caller may try again, and errors that leave the outcome open."""
 _SEQUENCED: Final = frozenset({"SEQUENCE_GAP", "UNKNOWN_PRODUCER"})

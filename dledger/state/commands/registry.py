@@ -9,9 +9,10 @@ A number that is not known, another version, or a body that does not fit raises 
 such a command is of a newer format level, and the member stops. A member that skipped a command
 would have another state than its peers (D6).
 
-Gone are the numbers 1 (it registered a producer without its life), 3 to 5 (layouts without closed
-queues), 7 (commits without done ranges), 14 (an import that named no control group) and 17 (one
-without the settings of consumer groups). No release has written them.
+Older forms are read and never written (`old_forms.py`): 7 (commits without done ranges), 17 (an
+import without the settings of consumer groups). Gone are the numbers 1 (it registered a producer
+without its life), 3 to 5 (layouts without closed queues) and 14 (an import that named no control
+group). No release has written them.
 """
 
 import struct
@@ -20,6 +21,7 @@ from typing import Any, Final
 from dledger.state import format_level
 from dledger.state.commands.codec import Body, Misfit, Record, shown_fields
 from dledger.state.commands.command import Command
+from dledger.state.commands.old_forms import OLD_FORMS, OldForm
 from dledger.state.consumers import granting, groups, membership
 from dledger.state.format_level import FORMAT_LEVEL_MAX
 from dledger.state.producers import expiry, registration
@@ -53,9 +55,10 @@ COMMANDS: Final = tuple(_declared())
 FORMS: Final = {command: Record(command, command.WIRE_ORDER) for command in COMMANDS}
 """The form of each command's body."""
 _HEADS: Final = {command: bytes((command.NUMBER, COMMAND_VERSION)) for command in COMMANDS}
-_BODIES: Final = {head: FORMS[command] for command, head in _HEADS.items()}
+_OLD_BODIES: Final = {bytes((n, COMMAND_VERSION)): Record(old) for n, old in OLD_FORMS.items()}
+_BODIES: Final = {head: FORMS[command] for command, head in _HEADS.items()} | _OLD_BODIES
 
-assert len(_BODIES) == len(COMMANDS), "each command has a number of its own"
+assert len(_BODIES) == len(COMMANDS) + len(OLD_FORMS), "each command has a number of its own"
 
 
 class UnknownCommand(Exception):
@@ -81,11 +84,11 @@ def decode(data: bytes | memoryview) -> Command[Any]:
         raise UnknownCommand(f"command {head.hex()}: not known at format level {FORMAT_LEVEL_MAX}")
     body = Body(data, 2)
     try:
-        command: Command[Any] = form.read(body)
+        read: Command[Any] | OldForm = form.read(body)
         body.finish()
     except (ValueError, struct.error) as error:
         raise UnknownCommand(f"command {head.hex()}: {error}") from error
-    return command
+    return read if isinstance(read, Command) else read.now()
 
 
 def describe(command: Command[Any]) -> str:

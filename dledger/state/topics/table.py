@@ -6,8 +6,9 @@ Owns: the topic rows, their bounds, finding topics. Not: the rules of the comman
     10 topic_id                     -> type u8, permission u8, deleted u8, 0 u8, layout_version u32,
                                        write_queues u32, read_queues u32, control_index u64,
                                        name size u8, name, parts u16, (group size u8, group,
-                                       queues u32)*, settings of the consumer group that the
-                                       topic is: u16 count (0 or 1), then as in a command
+                                       queues u32)*; nothing more, or the settings of the
+                                       consumer group that the topic is: u16 count (1), then as
+                                       in a command
 
     11 deleted_ms u64, topic_id     -> empty: deleted topics in the order of counted time
     01 "forgotten"                  -> control_index u64: the floor (`commands.py`); absent: 0
@@ -55,7 +56,8 @@ def encode_topic(topic: Topic) -> bytes:
     for part in topic.layout:
         group = part.group.encode()
         parts += (bytes((len(group),)), group, _QUEUES.pack(part.queues))
-    _SETTINGS.write(topic.settings, parts)
+    if topic.settings:
+        _SETTINGS.write(topic.settings, parts)
     return b"".join(parts)
 
 
@@ -73,9 +75,10 @@ def decode_topic(topic_id: bytes, value: bytes) -> Topic:
         at += 1 + value[at]
         layout.append(LayoutPart(group, _QUEUES.unpack_from(value, at)[0]))
         at += _QUEUES.size
+    settings = _SETTINGS.read(Body(value, at)) if at < len(value) else ()
     return Topic(
         topic_id, name, TopicType(kind), version, tuple(layout), written, read, permission,
-        control_index, bool(deleted), _SETTINGS.read(Body(value, at)),
+        control_index, bool(deleted), settings,
     )  # fmt: skip
 
 

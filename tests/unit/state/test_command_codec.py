@@ -232,6 +232,25 @@ def test_the_list_is_complete() -> None:
     assert {type(command) for command, _, _ in GOLDEN} == set(COMMANDS)
 
 
+@pytest.mark.parametrize(
+    ("command", "data"),
+    [
+        (
+            CommitOffsets("cg", (CommitOffset(A, 3, 55, "m"),), True),
+            "0701" + "0200" + "6367" + "01" + "0200" + "6d65" + "0900000000000000" + "0100" + HEX_A
+            + "03000000" + "3700000000000000" + "0100" + "6d",
+        ),
+        (
+            ImportTopic(TOPIC, B),
+            "1101" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
+            + "06000000" + "04" + "4d00000000000000" + "01" + HEX_B,
+        ),
+    ],
+)  # fmt: skip
+def test_what_an_older_dledger_wrote_is_read(command: Command[object], data: str) -> None:
+    assert decode(bytes.fromhex(data)) == command
+
+
 @pytest.mark.parametrize(("command", "data", "line"), GOLDEN)
 def test_golden(command: Command[object], data: str, line: str) -> None:
     """These bytes are in logs: they never change."""

@@ -44,9 +44,9 @@ def consume(
         float,
         typer.Option(min=0.0, help="Stop after so many seconds without a message; 0: never."),
     ] = 0.0,
-    create: Annotated[
-        bool, typer.Option("--create/--no-create", help="Create the group if it does not exist.")
-    ] = True,
+    no_create: Annotated[
+        bool, typer.Option("--no-create", help="Do not create a group that does not exist.")
+    ] = False,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     raw: Annotated[
@@ -69,7 +69,7 @@ def consume(
     config = ConsumerConfig(
         group=group,
         start_at=STARTS[start],
-        create_group=create,
+        create_group=not no_create,
         fail_on_unreadable=not accept_unreadable,
         connection=ConnectionConfig(call_timeout_ms=round(timeout * 1000), inside=is_inside()),
     )

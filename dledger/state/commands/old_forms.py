@@ -1,0 +1,84 @@
+"""Commands in the form in which an older dledger wrote them: read from a log, never written.
+
+Owns: the old forms, and what they mean now. A form is kept while a log may hold it.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from dledger.state.commands.codec import Int64, UInt8, UInt32, UInt64
+from dledger.state.commands.command import Command
+from dledger.state.offsets import CommitOffset
+from dledger.state.progress.commits import CommitOffsets
+from dledger.state.topics.commands import ImportTopic
+from dledger.state.values import LayoutPart, Topic, TopicType
+
+
+class OldForm(Protocol):
+    """A command as it was written."""
+
+    def now(self) -> Command[object]:
+        """Return the command of today that does the same."""
+        ...
+
+
+class PlainOffset(NamedTuple):
+    """An offset without a claim and done ranges."""
+
+    topic_id: bytes
+    queue: UInt32
+    offset: Int64
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCommit:
+    """CommitOffsets before consumer groups had claims: nobody looked at member and generation."""
+
+    consumer_group: str
+    reset: bool
+    member_id: str
+    generation: UInt64
+    offsets: tuple[PlainOffset, ...]
+
+    def now(self) -> Command[object]:
+        """See `OldForm.now`."""
+        offsets = tuple(CommitOffset(*each) for each in self.offsets)
+        return CommitOffsets(self.consumer_group, offsets, self.reset)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTopic:
+    """A topic before topics had settings of consumer groups."""
+
+    topic_id: bytes
+    name: str
+    type: TopicType
+    layout_version: UInt32
+    layout: tuple[LayoutPart, ...]
+    write_queues: UInt32
+    read_queues: UInt32
+    permission: UInt8
+    control_index: UInt64
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlainImport:
+    """ImportTopic of such a topic."""
+
+    topic: PlainTopic
+    control_id: bytes
+
+    def now(self) -> Command[object]:
+        """See `OldForm.now`."""
+        old = self.topic
+        topic = Topic(
+            old.topic_id, old.name, old.type, old.layout_version, old.layout, old.write_queues,
+            old.read_queues, old.permission, old.control_index, old.deleted,
+        )  # fmt: skip
+        return ImportTopic(topic, self.control_id)
+
+
+OLD_FORMS: Final[dict[int, type[OldForm]]] = {7: PlainCommit, 17: PlainImport}
+"""By the number of the command."""
