@@ -15,6 +15,7 @@ from dledger_client.model import (
     MemberStatus,
     QueueBounds,
     QueueHold,
+    StoryLine,
     TopicKind,
     WaitingTimer,
 )
@@ -207,3 +208,17 @@ class Admin(GroupAdministration):
     def lookup_offset(self, topic: str, queue: int, offset: int) -> list[FoundRecord]:
         """Return the record at an offset of a queue."""
         return self._runner.run(self._admin.lookup_offset(topic, queue, offset))
+
+    # What became of a message.
+
+    def explain(self, topic: str, queue: int, offset: int) -> list[StoryLine]:
+        """Return what became of the record at an offset of a queue, in the order of the log.
+
+        Every consumer group that had it is told: claims, commits, failures, retries, dead letters,
+        resets. It reads the log of the record's broker group from the record on.
+        """
+        return self._runner.run(self._admin.explain(topic, queue, offset))
+
+    def explain_message(self, message_id: bytes | str) -> list[StoryLine]:
+        """Return what became of the message with an id; NotFound. As `explain`."""
+        return self._runner.run(self._admin.explain_message(message_id))

@@ -19,6 +19,7 @@ from dledger_client._core.routes import GroupRoute, TopicRoute, topic_route
 from dledger_client._shell import calls
 from dledger_client._shell.answers import found_records, hold_of, status_of
 from dledger_client._shell.group.administration_async import AsyncGroupAdministration
+from dledger_client._shell.group.explaining import explain_message, explain_record
 from dledger_client._shell.queries import recall_timer, timers_of
 from dledger_client._shell.wire import failure, group_metadata
 from dledger_client.config import ConnectionConfig
@@ -29,6 +30,7 @@ from dledger_client.model import (
     MemberStatus,
     QueueBounds,
     QueueHold,
+    StoryLine,
     TopicKind,
     WaitingTimer,
 )
@@ -376,6 +378,24 @@ class AsyncAdmin(AsyncGroupAdministration):
         request = pb.LookupOffsetRequest(queue=ref, offset=offset)
         reply = await self._cluster.call(calls.LOOKUP_OFFSET, request, group=group)
         return found_records(reply.records, self._cluster.routes)
+
+    # What became of a message.
+
+    async def explain(self, topic: str, queue: int, offset: int) -> list[StoryLine]:
+        """Return what became of the record at an offset of a queue, in the order of the log.
+
+        Every consumer group that had it is told: claims, commits, failures, retries, dead letters,
+        resets. It reads the log of the record's broker group from the record on.
+        """
+        check_integer("offset", offset)
+        ref, group = await self._reference(topic, queue)
+        return await explain_record(self._cluster, group, ref, offset)
+
+    async def explain_message(self, message_id: bytes | str) -> list[StoryLine]:
+        """Return what became of the message with an id; NotFound. As `explain`."""
+        wanted = _message_id(message_id)
+        groups = [group.name for group in await self.groups()]
+        return await explain_message(self._cluster, groups, wanted)
 
 
 def _message_id(message_id: bytes | str) -> bytes:

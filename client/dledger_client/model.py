@@ -398,6 +398,32 @@ class FoundRecord:
         return self.content
 
 
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """One thing that happened to a record."""
+
+    broker_group: str
+    index: int
+    """Of the log entry; 0: it is so now."""
+    time_ms: int
+    """Milliseconds since 1970, by the leader's clock."""
+    event: str
+    """stored, claimed, done, failed, retry, dead, ...: docs/delivery.md lists them."""
+    topic: str
+    """Where it happened; empty: the topic is deleted."""
+    topic_id: bytes
+    queue: int
+    offset: int
+    """-1: the message is in no queue yet."""
+    consumer_group: str
+    member_id: str
+    """The consumer; empty: none."""
+    epoch: int
+    """Of its claim; 0: none."""
+    text: str
+    """A phrase for people."""
+
+
 class TopicKind(enum.IntEnum):
     """What a topic is for (S19). Kinds other than NORMAL are refused until members know them."""
 

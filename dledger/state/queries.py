@@ -18,6 +18,7 @@ from dledger.state.state import State
 from dledger.state.topics.commands import ForgetTopics
 from dledger.state.values import (
     DeadLetter,
+    FoundReference,
     IdHit,
     KeptFrom,
     KeyHit,
@@ -35,6 +36,8 @@ from dledger_proto.names import RETRY_TOPIC_PREFIX
 
 LAG_BYTES_MAX: Final = 1 << 62
 """No bound: the number of batches bounds what a question about lag looks at."""
+REFERENCES_LOOKED_AT: Final = 1_024
+"""References that a search for one origin looks at."""
 KEY_HITS_MAX: Final = 1_024
 """Batches that one lookup by key returns."""
 KEY_PLACES_MAX: Final = 16 * KEY_HITS_MAX
@@ -204,10 +207,45 @@ class Queries:
         """Return the origin of a reference, or None. Raises as `State.queue`."""
         return self._state.references.origin(self._state.queue(topic_id, queue), base_offset)
 
+    def referred(
+        self, topic_id: bytes, queue: int, base_offset: int
+    ) -> tuple[int, int, Origin | None]:
+        """Return of a reference which log position appended it, when it was stored, its origin.
+
+        Raises as `State.queue`.
+        """
+        return self._state.references.appended(self._state.queue(topic_id, queue), base_offset)
+
+    def reference(self, topic_id: bytes, origin: Origin, from_ms: int) -> FoundReference | None:
+        """Return the reference of this broker group that an origin names, or None.
+
+        The origin without its error, in a topic of a consumer group. It looks at up to
+        `REFERENCES_LOOKED_AT` references that were stored at `from_ms` or later.
+        """
+        state = self._state
+        topic = state.topics.find(topic_id)
+        if topic is None or topic.deleted:
+            return None
+        queue = state.queues.find(first_queue_of(state.topics, topic_id, state.group))
+        offset = state.queues.offset_by_time(queue, from_ms)
+        end = min(offset + REFERENCES_LOOKED_AT, queue.maximum)
+        while offset < end:
+            span = state.queues.row_at(queue, offset)
+            if span.is_reference:
+                position, _, found = state.references.appended(queue, span.base_offset)
+                if found is not None and found._replace(error=origin.error) == origin:
+                    return FoundReference(queue.id[1], span.base_offset, position)
+            offset = span.base_offset + span.record_count
+        return None
+
     @property
     def next_due_ms(self) -> int | None:
         """When the next timer is due, leader time; None: no timer waits."""
         return self._state.timers.next_due_ms
+
+    def timer_of(self, producer_id: bytes, number: int) -> Timer | None:
+        """Return the timer that holds the record of a message id, or None."""
+        return self._state.timers.find(producer_id, number)
 
     @property
     def earliest_due_ms(self) -> int | None:

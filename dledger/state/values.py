@@ -179,6 +179,14 @@ class DeadLetter(NamedTuple):
     origin: "Origin"
 
 
+class FoundReference(NamedTuple):
+    """Where a record is delivered again, and the position of the log entry that put it there."""
+
+    queue: int
+    offset: int
+    position: int
+
+
 class QueueProgress(NamedTuple):
     """What a consumer group has done in a queue, and what waits for it."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dledger_broker.rpc import admin, consumers, native, routes
 from dledger_broker.rpc.admission import Work
 from dledger_broker.rpc.calls import AnsweredBy, Calls, Row, counted
-from dledger_broker.rpc.delivery import groups, progress, timers
+from dledger_broker.rpc.delivery import explaining, groups, progress, timers
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
 from dledger_proto.limits import PROGRESS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
@@ -156,6 +156,11 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         DELIVERY, "ResumeGroup", delivery_pb2.ResumeGroupRequest, delivery_pb2.ResumeGroupReply,
         ADMINISTRATION, LEADER, progress.resume_group,
+    ),
+    Row(
+        DELIVERY, "ExplainRecord",
+        delivery_pb2.ExplainRecordRequest, delivery_pb2.ExplainRecordReply,
+        LOOKUP, ANY, explaining.explain_record,
     ),
     Row(
         DELIVERY, "RecallTimer", delivery_pb2.RecallTimerRequest, delivery_pb2.RecallTimerReply,

@@ -5,6 +5,7 @@ Owns: producers, offsets, commits, lookups. Not owned: the wire (`rpc/`), batche
 could cause only after it has read confirmed state (D10).
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -44,6 +45,8 @@ class Messaging:
         self.view = view
         self.write_rule = WriteRule(view)
         self.lookups = Lookups(view)
+        self.explaining = asyncio.Semaphore(1)
+        """One page of a story at a time: fetches need the pool, too."""
 
     async def resolve(self, topic: str, topic_id: bytes, queue: int) -> Queue:
         """Return the queue named by a topic's name or id; TOPIC_NOT_FOUND when confirmed."""

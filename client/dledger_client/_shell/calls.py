@@ -60,6 +60,9 @@ SETTLE_DEAD_LETTERS: Final = Method(
     write=True,
 )
 """What is settled is not settled again."""
+EXPLAIN_RECORD: Final = Method(
+    "Delivery", delivery_pb2.ExplainRecordRequest, delivery_pb2.ExplainRecordReply, write=False
+)
 LOOK_BEFORE_CREATION: Final = Method(
     "Admin", pb.CreateTopicRequest, pb.CreateTopicReply, write=False
 )

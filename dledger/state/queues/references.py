@@ -140,6 +140,13 @@ class References:
         value = self._store.get(origin_key(queue.id, base_offset))
         return None if value is None else decode_origin(value[ORIGIN_HEAD.size :])
 
+    def appended(self, queue: Queue, base_offset: int) -> tuple[int, int, Origin | None]:
+        """Return which log position appended a reference, when it was stored, and its origin."""
+        value = self._store.get(origin_key(queue.id, base_offset))
+        assert value is not None, f"reference {queue.id} {base_offset} has no row"
+        place, _, _, stored_ms, _ = ORIGIN_HEAD.unpack_from(value)
+        return place, stored_ms, decode_origin(value[ORIGIN_HEAD.size :])
+
     def of_batch(self, queue: Queue, position: int) -> list[tuple[int, int]]:
         """Return (base offset, stored_ms) of a queue's references into a batch that has keys."""
         prefix = _at_prefix(queue.id, position)

@@ -1402,6 +1402,119 @@ class SettleDeadLettersReply(_message.Message):
 Global___SettleDeadLettersReply: _TypeAlias = SettleDeadLettersReply  # noqa: Y015
 
 @_typing.final
+class ExplainRecordRequest(_message.Message):
+    """What became of a record, told from the log of its broker group. By place or by message id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    message_id: _builtins.bytes
+    """instead of queue and offset: as RecallTimerRequest"""
+    cursor: _builtins.bytes
+    """of the answer before"""
+    @_builtins.property
+    def queue(self) -> _broker_pb2.QueueRef: ...
+    def __init__(
+        self,
+        *,
+        queue: _broker_pb2.QueueRef | None = ...,
+        offset: _builtins.int = ...,
+        message_id: _builtins.bytes = ...,
+        cursor: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "message_id", b"message_id", "offset", b"offset", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRecordRequest: _TypeAlias = ExplainRecordRequest  # noqa: Y015
+
+@_typing.final
+class ExplainRecordReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Line(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        INDEX_FIELD_NUMBER: _builtins.int
+        TIME_MS_FIELD_NUMBER: _builtins.int
+        EVENT_FIELD_NUMBER: _builtins.int
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        TOPIC_FIELD_NUMBER: _builtins.int
+        QUEUE_FIELD_NUMBER: _builtins.int
+        OFFSET_FIELD_NUMBER: _builtins.int
+        CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
+        MEMBER_ID_FIELD_NUMBER: _builtins.int
+        EPOCH_FIELD_NUMBER: _builtins.int
+        TEXT_FIELD_NUMBER: _builtins.int
+        index: _builtins.int
+        """of the log entry; 0: what is so now"""
+        time_ms: _builtins.int
+        """leader time of the entry"""
+        event: _builtins.str
+        """stored, claimed, done, failed, ...: docs/delivery.md"""
+        topic_id: _builtins.bytes
+        """where it happened"""
+        topic: _builtins.str
+        """empty: the topic is deleted"""
+        queue: _builtins.int
+        offset: _builtins.int
+        consumer_group: _builtins.str
+        member_id: _builtins.str
+        epoch: _builtins.int
+        """of the claim; 0: none"""
+        text: _builtins.str
+        """for people"""
+        def __init__(
+            self,
+            *,
+            index: _builtins.int = ...,
+            time_ms: _builtins.int = ...,
+            event: _builtins.str = ...,
+            topic_id: _builtins.bytes = ...,
+            topic: _builtins.str = ...,
+            queue: _builtins.int = ...,
+            offset: _builtins.int = ...,
+            consumer_group: _builtins.str = ...,
+            member_id: _builtins.str = ...,
+            epoch: _builtins.int = ...,
+            text: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group", "epoch", b"epoch", "event", b"event", "index", b"index", "member_id", b"member_id", "offset", b"offset", "queue", b"queue", "text", b"text", "time_ms", b"time_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    LINES_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    cursor: _builtins.bytes
+    """empty: the log is told to its end"""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExplainRecordReply.Line]:
+        """in the order of the log; perhaps none, and a cursor"""
+
+    def __init__(
+        self,
+        *,
+        lines: _abc.Iterable[Global___ExplainRecordReply.Line] | None = ...,
+        cursor: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "lines", b"lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRecordReply: _TypeAlias = ExplainRecordReply  # noqa: Y015
+
+@_typing.final
 class RecallTimerRequest(_message.Message):
     """Timers."""
 

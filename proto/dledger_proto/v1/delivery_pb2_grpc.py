@@ -96,6 +96,11 @@ class DeliveryStub:
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersReply.FromString,
                 _registered_method=True)
+        self.ExplainRecord = channel.unary_unary(
+                '/dledger.v1.Delivery/ExplainRecord',
+                request_serializer=dledger_dot_v1_dot_delivery__pb2.ExplainRecordRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_delivery__pb2.ExplainRecordReply.FromString,
+                _registered_method=True)
         self.RecallTimer = channel.unary_unary(
                 '/dledger.v1.Delivery/RecallTimer',
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.RecallTimerRequest.SerializeToString,
@@ -188,6 +193,12 @@ class DeliveryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainRecord(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecallTimer(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -262,6 +273,11 @@ def add_DeliveryServicer_to_server(servicer, server):
                     servicer.SettleDeadLetters,
                     request_deserializer=dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersReply.SerializeToString,
+            ),
+            'ExplainRecord': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRecord,
+                    request_deserializer=dledger_dot_v1_dot_delivery__pb2.ExplainRecordRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_delivery__pb2.ExplainRecordReply.SerializeToString,
             ),
             'RecallTimer': grpc.unary_unary_rpc_method_handler(
                     servicer.RecallTimer,
@@ -600,6 +616,33 @@ class Delivery:
             '/dledger.v1.Delivery/SettleDeadLetters',
             dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersRequest.SerializeToString,
             dledger_dot_v1_dot_delivery__pb2.SettleDeadLettersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainRecord(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Delivery/ExplainRecord',
+            dledger_dot_v1_dot_delivery__pb2.ExplainRecordRequest.SerializeToString,
+            dledger_dot_v1_dot_delivery__pb2.ExplainRecordReply.FromString,
             options,
             channel_credentials,
             insecure,

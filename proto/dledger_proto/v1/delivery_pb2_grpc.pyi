@@ -115,6 +115,7 @@ class DeliveryStub:
     ResumeGroup: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ResumeGroupRequest, _delivery_pb2.ResumeGroupReply]
     ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ListDeadLettersRequest, _delivery_pb2.ListDeadLettersReply]
     SettleDeadLetters: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.SettleDeadLettersRequest, _delivery_pb2.SettleDeadLettersReply]
+    ExplainRecord: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ExplainRecordRequest, _delivery_pb2.ExplainRecordReply]
     RecallTimer: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.RecallTimerRequest, _delivery_pb2.RecallTimerReply]
     ListTimers: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ListTimersRequest, _delivery_pb2.ListTimersReply]
 
@@ -140,6 +141,7 @@ class DeliveryAsyncStub(DeliveryStub):
     ResumeGroup: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ResumeGroupRequest, _delivery_pb2.ResumeGroupReply]  # type: ignore[assignment]
     ListDeadLetters: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ListDeadLettersRequest, _delivery_pb2.ListDeadLettersReply]  # type: ignore[assignment]
     SettleDeadLetters: _aio.UnaryUnaryMultiCallable[_delivery_pb2.SettleDeadLettersRequest, _delivery_pb2.SettleDeadLettersReply]  # type: ignore[assignment]
+    ExplainRecord: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ExplainRecordRequest, _delivery_pb2.ExplainRecordReply]  # type: ignore[assignment]
     RecallTimer: _aio.UnaryUnaryMultiCallable[_delivery_pb2.RecallTimerRequest, _delivery_pb2.RecallTimerReply]  # type: ignore[assignment]
     ListTimers: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ListTimersRequest, _delivery_pb2.ListTimersReply]  # type: ignore[assignment]
 
@@ -234,6 +236,13 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_pb2.SettleDeadLettersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_pb2.SettleDeadLettersReply, _abc.Awaitable[_delivery_pb2.SettleDeadLettersReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ExplainRecord(
+        self,
+        request: _delivery_pb2.ExplainRecordRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.ExplainRecordReply, _abc.Awaitable[_delivery_pb2.ExplainRecordReply]]: ...
 
     @_abc_1.abstractmethod
     def RecallTimer(

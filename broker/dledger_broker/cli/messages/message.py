@@ -1,4 +1,4 @@
-"""`dledger message`: look messages up by id, by key, by place."""
+"""`dledger message`: look messages up by id, by key, by place; tell what became of one."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,20 +13,27 @@ from dledger_broker.cli.connect import (
     Timeout,
 )
 from dledger_broker.cli.messages.tail import body_fields, shown_body
-from dledger_broker.cli.output import CommandFailed, JsonFlag, note, print_rows
+from dledger_broker.cli.output import CommandFailed, JsonFlag, bad_input, note, print_rows
 from dledger_broker.cli.values import parse_time, shown_time
-from dledger_client import FoundRecord
+from dledger_client import FoundRecord, StoryLine
 from dledger_proto.limits import OFFSET_MAX
 
 COLUMNS = ("topic", "queue", "offset", "stored", "keys", "tag", "body", "message_id")
 
+STORY_COLUMNS = (
+    "index", "time", "event", "place", "consumer_group", "consumer", "epoch", "what",
+)  # fmt: skip
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    group = typer.Typer(help="Look messages up by id, by key, by place.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Look messages up by id, by key, by place; explain one.", no_args_is_help=True
+    )
     group.command("id")(by_id)
     group.command("key")(by_key)
     group.command("at")(at_offset)
+    group.command("explain")(explain)
     app.add_typer(group, name="message")
 
 
@@ -83,6 +90,46 @@ def at_offset(
     with open_admin(name_servers, timeout) as admin:
         found = admin.lookup_offset(topic, queue, offset)
     _print(found, as_json=as_json)
+
+
+def explain(
+    message: Annotated[
+        str, typer.Argument(help="Its id, or with QUEUE and OFFSET its topic.", show_default=False)
+    ],
+    queue: Annotated[int, typer.Argument(min=-1, help="Number of the queue.")] = -1,
+    offset: Annotated[int, typer.Argument(min=-1, max=OFFSET_MAX, help="In the queue.")] = -1,
+    name_servers: NameServers = DEFAULT_NAME_SERVERS,
+    timeout: Timeout = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Tell what became of a message: stored, claimed, done, failed, retried, dead, sent again.
+
+    Each line has the index of the log entry and the time of the leader.
+    """
+    if (queue < 0) is not (offset < 0):
+        bad_input("QUEUE and OFFSET: give both, or a message id alone")
+    with open_admin(name_servers, timeout) as admin:
+        if queue < 0:
+            lines = admin.explain_message(message)
+        else:
+            lines = admin.explain(message, queue, offset)
+    print_rows([_story_row(line) for line in lines], STORY_COLUMNS, as_json=as_json)
+
+
+def _story_row(line: StoryLine) -> dict[str, object]:
+    where = f"{line.topic or line.topic_id.hex()}/{line.queue}"
+    return {
+        "index": line.index,
+        "time": shown_time(line.time_ms),
+        "time_ms": line.time_ms,
+        "event": line.event,
+        "place": where if line.offset < 0 else f"{where}@{line.offset}",
+        "consumer_group": line.consumer_group or None,
+        "consumer": line.member_id or None,
+        "epoch": line.epoch or None,
+        "what": line.text,
+        "group": line.broker_group,
+    }
 
 
 def _print(found: Sequence[FoundRecord], *, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """The unary calls of `dledger.v1.Delivery`.
 
-groups    Consumer groups as objects of the cluster: create, update, delete
-progress  Progress of consumer groups: claims, releases, what is known of each queue, lag
-timers    Timers: recalling a delayed message, listing what waits
+explaining  What became of a record
+groups      Consumer groups as objects of the cluster: create, update, delete
+progress    Progress of consumer groups: claims, releases, what is known of each queue, lag
+timers      Timers: recalling a delayed message, listing what waits
 """
