@@ -62,7 +62,9 @@ def test_a_message_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[st
                     main, ["message", "explain", "t", "0", "0", "--json", *at]
                 )
                 assert code == 0
-                rows: list[Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+                lines = capsys.readouterr().out.splitlines()  # the members' log is among them
+                (told,) = [line for line in lines if line.startswith("[")]
+                rows: list[Any] = json.loads(told)
                 events = [row["event"] for row in rows]
                 assert (events[0], events[-1]) == ("stored", "done")
                 code = await asyncio.to_thread(main, ["message", "explain", "t", "0", *at])

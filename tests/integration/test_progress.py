@@ -142,7 +142,8 @@ async def check_dead_letters(
         code = await asyncio.to_thread(main, [*arguments, *at])
         out = capsys.readouterr()
         assert code == 0, out.err
-        return json.loads(out.out.splitlines()[-1])
+        (rows,) = [line for line in out.out.splitlines() if line.startswith("[")]
+        return json.loads(rows)  # the members' log is written between
 
     for owner in owners:
         await owner.claim()
@@ -175,3 +176,9 @@ async def check_dead_letters(
     assert row["dropped"] == 4
     rows = await dledger("group", "lag", "billing", "--topic", "%RETRY%billing", "--json")
     assert [row["maximum"] for row in rows] == [1, 1]
+    rows = await dledger("group", "lag", "billing", "--json")
+    assert [(row["topic"], row["queue"]) for row in rows] == [
+        ("%RETRY%billing", 0), ("%RETRY%billing", 1), ("t", 0), ("t", 1),
+    ]  # fmt: skip
+    assert await admin.topics_of_group("billing") == ["t"]
+    assert await admin.topics_of_group("nobody") == []

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from dledger_broker.cli.client import open_admin
 from dledger_broker.cli.cluster.consumer_groups import add_objects
 from dledger_broker.cli.cluster.coordinator import described, leaders
 from dledger_broker.cli.cluster.group_why import queue_sentence, whole_group
@@ -14,6 +15,7 @@ from dledger_broker.cli.output import JsonFlag, note, print_rows
 from dledger_broker.cli.values import shown_time
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import PROGRESS_PER_CALL_MAX
+from dledger_proto.names import RETRY_TOPIC_PREFIX
 from dledger_proto.v1.broker_pb2 import QueueRef
 from dledger_proto.v1.delivery_pb2 import (
     NudgeConsumersRequest,
@@ -54,12 +56,13 @@ def lag(
 ) -> None:
     """Show what waits for a consumer group: messages, bytes, and since when, for each queue.
 
-    Without --topic: the topics that its consumers have now, and the group's own retries.
+    Without --topic: the topics that its consumers have now, and the group's own retries. Of a group
+    without consumers: all topics in which it has got anywhere.
     """
     rows: list[dict[str, object]] = []
     paused: dict[str, str] = {}
     with Cluster(name_servers, timeout) as cluster:
-        for topic in topics or _consumed(cluster, name):
+        for topic in topics or _consumed(cluster, name, name_servers, timeout):
             for queues, reply in _progress(cluster, name, topic):
                 rows += _rows(topic, queues, reply)
                 if reply.paused:
@@ -140,10 +143,14 @@ def nudge(cluster: Cluster, name: str) -> int:
     return told
 
 
-def _consumed(cluster: Cluster, name: str) -> list[str]:
+def _consumed(cluster: Cluster, name: str, name_servers: str, timeout: float) -> list[str]:
     found = described(cluster, name)
-    topics = sorted({queue.topic for queue in found.queues} | {f"%RETRY%{name}"})
-    return [topic for topic in topics if topic]
+    topics = {queue.topic for queue in found.queues if queue.topic}
+    if not found.members:
+        with open_admin(name_servers, timeout) as admin:
+            topics |= set(admin.topics_of_group(name))
+        cluster.restart_clock()
+    return sorted(topics | {RETRY_TOPIC_PREFIX + name})
 
 
 def _progress(

@@ -14,14 +14,19 @@ from dledger_client._core.message_checks import check_group
 from dledger_client._shell import calls
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.queries import Portion, Queries
-from dledger_client.errors import ClientError, code_of, error_of, invalid
+from dledger_client.errors import ClientError, TopicNotFound, code_of, error_of, invalid
 from dledger_client.model import QueueBounds, QueueProgress, SuspendedRecord
 from dledger_proto.errors import Code
 from dledger_proto.limits import PROGRESS_PER_CALL_MAX
+from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX
 from dledger_proto.v1 import delivery_pb2 as dpb
 
 EARLIEST, LATEST = "earliest", "latest"
 NUDGE_SECONDS = 5.0
+QUEUES_IN_A_ROUND = 4_096
+"""About so many queues are asked at once for a group's offsets."""
+READABLE = 4
+"""The bit of a topic's permission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,41 @@ class GroupProgress:
 
         await self._queries.ask_again_if_gone(ask, list(places))
         return found
+
+    async def topics(self, consumer_group: str) -> list[str]:
+        """Return the topics in which a consumer group, or a name, has an offset; by name.
+
+        All readable queues of the cluster are asked, QUEUES_IN_A_ROUND at a time. Its own dead
+        letters are none of them: there its progress says which are settled.
+        """
+        check_group(consumer_group)
+        found: set[str] = set()
+        places: list[Place] = []
+        topics = [
+            topic
+            for topic in await self._queries.list_topics()
+            if topic.permission & READABLE
+            and topic.name != DEAD_LETTER_TOPIC_PREFIX + consumer_group
+        ]
+        for topic in topics:
+            places += [(topic.name, queue) for queue in range(topic.readable_queues)]
+            if len(places) >= QUEUES_IN_A_ROUND or topic is topics[-1]:
+                found |= {name for name, _ in await self._committed(consumer_group, places)}
+                places = []
+        return sorted(found)
+
+    async def _committed(self, consumer_group: str, places: Sequence[Place]) -> set[Place]:
+        """Return the queues in which a group has an offset; a topic deleted meanwhile has none."""
+        try:
+            return set(await self._queries.committed(consumer_group, places))
+        except TopicNotFound:
+            if len(topics := {topic for topic, _ in places}) == 1:
+                return set()
+            found: set[Place] = set()
+            for topic in topics:
+                part = [place for place in places if place[0] == topic]
+                found |= await self._committed(consumer_group, part)
+            return found
 
     async def reset(
         self, consumer_group: str, places: Sequence[Place], target: ResetTo

@@ -87,6 +87,13 @@ class GroupAdministration:
         """Return how far a consumer group is in each queue of a topic, and what waits there."""
         return self._runner.run(self._group_administration.group_progress(consumer_group, topic))
 
+    def topics_of_group(self, consumer_group: str) -> list[str]:
+        """Return the topics in which a consumer group has an offset, also without consumers.
+
+        It asks for every queue of the cluster.
+        """
+        return self._runner.run(self._group_administration.topics_of_group(consumer_group))
+
     def describe_consumer_group(self, consumer_group: str) -> GroupDescription:
         """Return the consumers of a group, and who has which queue."""
         return self._runner.run(self._group_administration.describe_consumer_group(consumer_group))

@@ -101,6 +101,13 @@ class AsyncGroupAdministration:
         found = await self._progress.read(consumer_group, places)
         return {queue: found[topic, queue] for _, queue in places}
 
+    async def topics_of_group(self, consumer_group: str) -> list[str]:
+        """Return the topics in which a consumer group has an offset, also without consumers.
+
+        It asks for every queue of the cluster.
+        """
+        return await self._progress.topics(consumer_group)
+
     async def describe_consumer_group(self, consumer_group: str) -> GroupDescription:
         """Return the consumers of a group, and who has which queue."""
         return await describe(self._cluster, consumer_group)
