@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dledger_broker.cli import main
+from dledger_broker.read import explain
 from dledger_client import (
     AsyncAdmin,
     AsyncProducer,
@@ -38,7 +39,9 @@ class Clerk:
         return None
 
 
-def test_a_message_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run() -> None:
         async with two_groups(tmp_path) as groups:
             address = groups["red"]["n1"].address
@@ -57,13 +60,18 @@ def test_a_message_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[st
                     await until(lambda: clerk.seen.count(b"twice") == 2, "the retry")
                     await until(lambda: b"never" in clerk.seen, "the dead letter")
                 await check_stories(admin, sent[b"twice"].message_id.hex(), later.message_id)
+                lines = await admin.explain("t", 0, 1)
+                with monkeypatch.context() as small:  # a page for each entry or two
+                    small.setattr(explain, "BLOCK", 512)
+                    small.setattr(explain, "PAGE_READ_MAX", 1)
+                    assert await admin.explain("t", 0, 1) == lines
                 at = "--name-servers", address
                 code = await asyncio.to_thread(
                     main, ["message", "explain", "t", "0", "0", "--json", *at]
                 )
                 assert code == 0
-                lines = capsys.readouterr().out.splitlines()  # the members' log is among them
-                (told,) = [line for line in lines if line.startswith("[")]
+                printed = capsys.readouterr().out.splitlines()  # the members' log is among them
+                (told,) = [line for line in printed if line.startswith("[")]
                 rows: list[Any] = json.loads(told)
                 events = [row["event"] for row in rows]
                 assert (events[0], events[-1]) == ("stored", "done")
