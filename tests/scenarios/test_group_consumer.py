@@ -320,3 +320,21 @@ def test_closing_lets_everything_go_and_gives_nothing_back_before_it_leaves() ->
     assert not driver.given_back(), "it would be granted to this consumer again"
     driver.core.leave()
     assert driver.one(actions.TellSession).request.WhichOneof("what") == "leave"
+
+
+def test_a_queue_of_a_deleted_topic_goes_alone_and_does_not_hold_up_the_end() -> None:
+    driver = GroupDriver(commit_interval=1.0)
+    _, held = driver.serve((0, 5), (1, 6))
+    for queue in held.values():
+        queue.progress.done(0)
+    driver.core.close(driver.now)
+    for queue in held.values():
+        driver.core.let_go(queue, driver.now)
+    ((call, _),) = driver.asked(broker_pb2.CommitOffsetsRequest)
+    reply = broker_pb2.CommitOffsetsReply(
+        codes=[Code.TOPIC_NOT_FOUND, Code.OK], stored_offsets=[-1, 1]
+    )
+    driver.core.answered(call, reply, driver.now)
+    assert held["t", 0].state is QueueState.GONE
+    assert driver.release() == [1]
+    assert driver.core.is_empty

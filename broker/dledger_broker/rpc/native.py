@@ -11,8 +11,9 @@ from dledger.state.results import Taken
 from dledger_broker.read import plan_reads as planning
 from dledger_broker.read.lookups import Found, KeyQuestion
 from dledger_broker.rpc.calls import Call
+from dledger_broker.usecases import progress
 from dledger_broker.usecases.messaging import Messaging, Queue
-from dledger_broker.usecases.queues import resolve
+from dledger_broker.usecases.queues import resolve, resolve_each
 from dledger_proto.limits import DETAIL_SIZE_MAX
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -54,21 +55,26 @@ async def offset_by_time(call: Call, request: pb.OffsetByTimeRequest) -> pb.Offs
 
 async def commit_offsets(call: Call, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsReply:
     """Store the next offset to consume of each queue."""
-    queues = await _resolve_all(call.messaging, [row.queue for row in request.offsets])
-    committed = await call.messaging.commit_offsets(
-        request.consumer_group,
-        [
+    queues = await resolve_each(call.messaging, [row.queue for row in request.offsets])
+    done = [
+        (
+            queue,
             CommitOffset(
-                queue.topic_id,
-                queue.number,
+                b"",
+                0,
                 row.offset,
                 row.metadata,
                 row.epoch,
                 row.resets,
                 tuple(DoneRange(each.first, each.end) for each in row.done),
-            )
-            for queue, row in zip(queues, request.offsets, strict=True)
-        ],
+            ),
+        )
+        for queue, row in zip(queues, request.offsets, strict=True)
+    ]
+    committed = await progress.commit_offsets(
+        call.messaging,
+        request.consumer_group,
+        done,
         reset=request.reset,
         member_id=request.member_id,
     )

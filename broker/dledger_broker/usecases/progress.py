@@ -1,4 +1,4 @@
-"""Progress of consumer groups: claims, releases, failures, what is known of each queue, lag.
+"""Progress of consumer groups: claims, releases, commits, failures, lag.
 
 Not owned: the rules (`dledger.state.progress`), the wire (`rpc/delivery/progress.py`). A queue that
 cannot be served is refused alone.
@@ -8,11 +8,18 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dledger.state.offsets import CommitOffset
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues, check_consumer
 from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.progress.wave import Pause, ResumeGroup
 from dledger.state.queues.references import ORIGIN_ERROR_SIZE_MAX
-from dledger.state.results import Claimed, FailuresStored, FailureStored, QueuesClaimed
+from dledger.state.results import (
+    Claimed,
+    FailuresStored,
+    FailureStored,
+    OffsetsCommitted,
+    QueuesClaimed,
+)
 from dledger.state.values import QueueProgress
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
@@ -20,6 +27,9 @@ from dledger_proto.names import check_client_id, check_group_name
 
 Wanted = tuple[Queue | DledgerError, int]
 """A queue, or why it cannot be served, and an epoch."""
+
+Done = tuple[Queue | DledgerError, CommitOffset]
+"""A queue, or why it cannot be served, and what is done in it."""
 
 Failed = tuple[Queue | DledgerError, FailedRecord]
 """A queue, or why it cannot be served, and what failed in it."""
@@ -58,6 +68,30 @@ async def release_queues(
     released = await messaging.view.commands.propose(command)
     codes = iter(released.codes)
     return [each.code if isinstance(each, DledgerError) else next(codes) for each, _ in wanted]
+
+
+async def commit_offsets(
+    messaging: Messaging,
+    consumer_group: str,
+    done: Sequence[Done],
+    *,
+    reset: bool,
+    member_id: str,
+) -> OffsetsCommitted:
+    """Store what is done in queues; each is taken or refused on its own (I14)."""
+    offsets = [
+        each._replace(topic_id=queue.topic_id, queue=queue.number)
+        for queue, each in done
+        if isinstance(queue, Queue)
+    ]
+    committed = await messaging.commit_offsets(
+        consumer_group, offsets, reset=reset, member_id=member_id
+    )
+    answers = iter(zip(committed.codes, committed.stored_offsets, strict=True))
+    rows = [
+        (queue.code, -1) if isinstance(queue, DledgerError) else next(answers) for queue, _ in done
+    ]
+    return OffsetsCommitted(tuple(code for code, _ in rows), tuple(offset for _, offset in rows))
 
 
 async def read_progress(
