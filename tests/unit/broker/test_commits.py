@@ -23,7 +23,7 @@ class Stores(FakeCommands):
         super().__init__()
         self.proposed: list[CommitOffsets] = []
 
-    async def propose(self, command: Command[Any]) -> OffsetsCommitted:
+    async def propose(self, command: Command[Any]) -> Any:
         assert isinstance(command, CommitOffsets)
         self.proposed.append(command)
         offsets = tuple(each.offset for each in command.offsets)

@@ -20,6 +20,7 @@ from dledger_client import (
     PushConsumer,
     Retry,
 )
+from dledger_client.errors import error_of
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.client.helpers import eventually, run
 from tests.unit.client.test_subscribe_shell import consumer_config, fake, fill
@@ -57,6 +58,28 @@ def test_a_listener_gets_each_record_and_the_rest_is_done_by_itself() -> None:
                 assert sorted(consumer.assignment()) == [("t", 0), ("t", 1)]
             assert sorted(seen) == [(queue, at) for queue in (0, 1) for at in range(50)]
             assert group.floor("t", 1) == 50
+
+    run(body())
+
+
+def test_a_topic_that_is_deleted_ends_nothing_but_its_queues() -> None:
+    async def body() -> None:
+        async with fake() as (cluster, _group):
+            seen: list[tuple[int, int]] = []
+
+            async def listener(record: ConsumedRecord) -> None:
+                seen.append((record.queue, record.offset))
+
+            async with AsyncPushConsumer(
+                cluster.bootstrap, "g", "t", listener, push_config()
+            ) as consumer:
+                await eventually(lambda: len(consumer.assignment()) == 2, "all queues")
+                fetching = consumer._engine.fetching
+                fetching.core.fail(("t", 1), error_of(Code.TOPIC_NOT_FOUND, "t was deleted"))
+                fetching.wake()
+                await fill(cluster, 0, 0, 5)
+                await eventually(lambda: len(seen) == 5, "the other queue goes on")
+                assert consumer._engine.error is None
 
     run(body())
 

@@ -5,12 +5,15 @@ Owns no decision: `core.py` decides where a queue is read on, `buffer.py` what i
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dledger_client.errors import ClientError
 from dledger_client.records import RecordBatch
+from dledger_proto.errors import Code
 from dledger_proto.rpc.views import kept_bytes
 
+GONE: Final = frozenset((Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND))
+"""What fetches of a deleted topic are refused with."""
 Place = tuple[str, int]
 """Topic and queue."""
 
@@ -85,6 +88,11 @@ class QueueRead:
     def is_silent(self) -> bool:
         """True: nothing of it is handed out now."""
         return self.is_paused or self.is_held_back
+
+    @property
+    def is_gone(self) -> bool:
+        """True: its topic was deleted. A consumer in a group waits until the group takes it."""
+        return self.error is not None and self.error.code in GONE
 
     @property
     def name(self) -> str:

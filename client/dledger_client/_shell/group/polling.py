@@ -160,9 +160,10 @@ class Polling:
         return self._engine.core.read(held.place).position
 
     def hold_back(self, now: float) -> None:
-        """Keep back the records of queues whose lease is about to end."""
+        """Keep back queues whose lease is about to end, or whose topic was deleted."""
         for place, held in self._held.items():
-            self._engine.core.read(place).is_held_back = not held.may_hand_out(now)
+            read = self._engine.core.read(place)
+            read.is_held_back = read.is_gone or not held.may_hand_out(now)
 
     async def commit(self, offsets: Mapping[Place, int]) -> None:
         """Commit offsets of queues that the consumer holds, and wait until they are stored."""

@@ -224,7 +224,7 @@ class PushEngine:
     def _set_held_back(self, held: HeldQueue, now: float) -> None:
         read = self.fetching.core.read(held.place)
         has_room = self._dispatcher.has_room(held) and held.may_hand_out(now)
-        read.is_held_back = not has_room
+        read.is_held_back = read.is_gone or not has_room
         if has_room and held in self._given_up:
             self._given_up.discard(held)
             self.fetching.core.resume(held.place)
