@@ -12,9 +12,11 @@ from dledger_client import (
     ConsumeOrder,
     ConsumerConfig,
     ConsumerConflict,
+    ConsumerFenced,
     ConsumerGroupNotFound,
     InvalidRequest,
     OffsetBehind,
+    OffsetWasReset,
     Place,
     StartAt,
 )
@@ -22,6 +24,7 @@ from dledger_proto.errors import Code, DledgerError
 from tests.unit.client.fake_group import FakeGroup
 from tests.unit.client.fake_member import FakeCluster
 from tests.unit.client.helpers import eventually, run
+from tests.unit.client.model_cluster import topic_id
 
 FAST = ConnectionConfig(try_timeout_ms=300, connect_timeout_ms=500, call_timeout_ms=3_000)
 
@@ -155,6 +158,47 @@ def test_commits_by_hand_and_what_they_refuse() -> None:
                 assert group.floor("t", 0) == 10
                 with pytest.raises(InvalidRequest, match="subscribed"):
                     await consumer.assign("t")
+
+    run(body())
+
+
+def test_a_commit_over_a_reset_is_refused_until_the_next_poll() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 10)
+            async with AsyncConsumer(cluster.bootstrap, consumer_config(commit_ms=0)) as consumer:
+                await consumer.subscribe("t")
+                await read(consumer, 10)
+                group.reset("t", 0, 2)
+                await eventually(lambda: group.events.count("claim t/0") >= 2, "heard of it")
+                for offsets in (None, {("t", 0): 10}):
+                    with pytest.raises(OffsetWasReset):
+                        await consumer.commit(offsets)
+                assert group.floor("t", 0) == 2
+                assert [each.offset for each in await read(consumer, 8)] == list(range(2, 10))
+                await consumer.commit()
+                assert group.floor("t", 0) == 10
+
+    run(body())
+
+
+def test_a_commit_names_a_queue_that_was_lost_and_stores_the_others() -> None:
+    async def body() -> None:
+        async with fake() as (cluster, group):
+            await fill(cluster, 0, 0, 4)
+            await fill(cluster, 1, 0, 4)
+            async with AsyncConsumer(cluster.bootstrap, consumer_config(commit_ms=0)) as consumer:
+                await consumer.subscribe("t")
+                await read(consumer, 8)
+                row = group.queues[topic_id("t"), 1]
+                row.holder, row.target = "other", "other"
+                group.tell(next(iter(group.consumers)))
+                await eventually(lambda: consumer.assignment() == [("t", 0)], "it is lost")
+                with pytest.raises(ConsumerFenced, match="t/1"):
+                    await consumer.commit()
+                assert (group.floor("t", 0), group.floor("t", 1)) == (4, 0)
+                assert await consumer.poll(1, 0) == []
+                await consumer.commit()
 
     run(body())
 

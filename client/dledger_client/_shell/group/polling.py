@@ -10,7 +10,7 @@ group asks back waits for the next poll, too: until then its records are in the 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.group.actions import Failed, Why
@@ -41,6 +41,16 @@ class Changes:
         return bool(self.revoked or self.lost or self.assigned)
 
 
+class Over(NamedTuple):
+    """Why a claim is over."""
+
+    code: Code
+    position: int
+    """Behind what was handed out."""
+    is_open: bool
+    """Not all of that was committed."""
+
+
 class Polling:
     """The queues that a group gave to one consumer that polls."""
 
@@ -54,6 +64,8 @@ class Polling:
         self._held: dict[Place, HeldQueue] = {}
         self._read_to: dict[HeldQueue, int] = {}
         """Behind what was handed out of revoked queues."""
+        self._over: dict[Place, Over] = {}
+        """Claims that ended since the last poll, while the user had records of them."""
         self._changes = Changes()
         self._timers: dict[HeldQueue, asyncio.TimerHandle] = {}
         self.error: ClientError | None = None
@@ -71,11 +83,15 @@ class Polling:
     def stop_queue(self, held: HeldQueue, why: Why) -> None:
         """Hand out nothing more of a queue; the next poll lets it go."""
         if self._held.get(held.place) is not held:
+            if why is not Why.REVOKED and held in self._read_to:
+                self._note_over(held, why)
             self._forget(held)
             self.membership.let_go(held)  # its beginning was not found yet, or it is lost
             return
         del self._held[held.place]
-        position = self._engine.core.read(held.place).position
+        position = self._position(held)
+        if why is not Why.REVOKED:
+            self._note_over(held, why)
         self._engine.core.unassign(held.place)
         if why is Why.REVOKED:
             self._read_to[held] = position
@@ -86,6 +102,11 @@ class Polling:
         elif why is Why.LOST:
             self._changes.lost.append(held.place)
         self._engine.wake()
+
+    def _note_over(self, held: HeldQueue, why: Why) -> None:
+        position = self._position(held)
+        code = Code.OFFSET_RESET if why is Why.RESET else Code.FENCED
+        self._over[held.place] = Over(code, position, is_open=position > held.progress.floor)
 
     def _forget(self, held: HeldQueue) -> None:
         """A queue that waits to be let go is lost meanwhile."""
@@ -116,6 +137,7 @@ class Polling:
 
     def done_with_poll(self) -> None:
         """Take in that the user is done with all records that were handed out."""
+        self._over.clear()
         if self._engine.config.commit_interval_ms:
             for held in [*self._held.values(), *self._read_to]:
                 held.progress.done_below(self._position(held))
@@ -132,6 +154,7 @@ class Polling:
                 self._let_go(held)
 
     def _let_go(self, held: HeldQueue) -> None:
+        self._note_over(held, Why.REVOKED)
         self._forget(held)
         self.membership.let_go(held)
 
@@ -141,6 +164,7 @@ class Polling:
         for run in runs:
             held = self._held.get((run.topic, run.queue))
             if held is not None:
+                self._over.pop(held.place, None)
                 left += [
                     run.part(first, end)
                     for first, end in held.progress.take(run.base_offset, run.next_offset)
@@ -166,28 +190,48 @@ class Polling:
             read.is_held_back = read.is_gone or not held.may_hand_out(now)
 
     async def commit(self, offsets: Mapping[Place, int]) -> None:
-        """Commit offsets of queues that the consumer holds, and wait until they are stored."""
+        """Commit offsets, and wait until they are stored. What is refused keeps back no other."""
         mine = {held.place: held for held in [*self._read_to, *self._held.values()]}
+        refused: list[ClientError] = []
+        taken: list[HeldQueue] = []
         for place, offset in offsets.items():
             held = mine.get(place)
-            if held is None:
-                raise error_of(
-                    Code.FENCED,
-                    f"{place[0]}/{place[1]}: the group did not give it to this consumer",
-                )
-            if offset < held.progress.floor:
-                raise error_of(
-                    Code.OFFSET_BEHIND,
-                    f"{place[0]}/{place[1]}: offset {offset} is below {held.progress.floor}, which"
-                    " is done",
-                )
-        for place, offset in offsets.items():
-            mine[place].progress.done_below(offset)
-        await self.membership.commit([mine[place] for place in offsets])
+            error = self._refusal(place, held, offset)
+            if error is not None:
+                refused.append(error)
+            elif held is not None:
+                held.progress.done_below(offset)
+                taken.append(held)
+        await self.membership.commit(taken)
+        if refused:
+            raise refused[0]
+
+    def _refusal(self, place: Place, held: HeldQueue | None, offset: int) -> ClientError | None:
+        name, over = f"{place[0]}/{place[1]}", self._over.get(place)
+        if over is not None and over.code is Code.OFFSET_RESET:
+            return error_of(over.code, f"{name}: its offset was reset since its records were read")
+        if over is not None:
+            return error_of(over.code, f"{name}: the group took it from this consumer")
+        if held is None:
+            return error_of(Code.FENCED, f"{name}: the group did not give it to this consumer")
+        if offset < held.progress.floor:
+            return error_of(
+                Code.OFFSET_BEHIND,
+                f"{name}: offset {offset} is below {held.progress.floor}, which is done",
+            )
+        return None
 
     def positions(self) -> dict[Place, int]:
-        """Return behind what was handed out of each queue that can be committed."""
-        return {held.place: self._position(held) for held in [*self._read_to, *self._held.values()]}
+        """Return behind what was handed out of each queue, also of those lost since."""
+        found = {
+            held.place: self._position(held) for held in [*self._read_to, *self._held.values()]
+        }
+        for place, over in self._over.items():
+            if over.is_open:
+                found[place] = over.position
+            else:
+                found.pop(place, None)
+        return found
 
     async def close(self, *, is_done: bool) -> None:
         """Commit what is done, give all queues back, leave; `is_done`: so is the last poll."""
