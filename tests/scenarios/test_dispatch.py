@@ -11,8 +11,10 @@ from dledger_client._core.group.actions import Failed
 from dledger_client._core.group.dispatch import AHEAD_MAX, Dispatcher, Job
 from dledger_client._core.group.flow import FlowLimits
 from dledger_client._core.group.queues import HeldQueue, QueueState
+from dledger_client.errors import UnreadableData
 from dledger_client.records import ConsumedRecord, RecordBatch
 from dledger_proto.batch.codec import BatchView, Record, check_batch, encode_batch
+from dledger_proto.errors import Code
 from tests.unit.client.model_cluster import topic_id
 
 ROOMY = FlowLimits()
@@ -82,6 +84,29 @@ def test_an_ordered_chain_gives_one_job_at_a_time(keyed: bool) -> None:
     assert first is not None
     end(jobs, first)
     assert offsets(jobs.next(0.0)) == ([2] if keyed else [1])
+
+
+def test_records_that_cannot_be_decoded_have_no_key_and_nothing_behind_them_is_lost() -> None:
+    def key_of(record: ConsumedRecord) -> str:
+        if record.offset in (1, 2):
+            raise UnreadableData(Code.UNREADABLE_BATCH, "offsets 1 to 2")
+        return f"k{record.offset}"
+
+    jobs, held = (
+        Dispatcher(
+            key_of=key_of, is_ordered=True, batch_size=1, listener_seconds=10.0, limits=ROOMY
+        ),
+        claim(),
+    )
+    jobs.start(held)
+    for run in (run_of(0, 1), run_of(1, 2), run_of(3, 2)):
+        jobs.add(held, run, 0.0)
+    seen = []
+    while (job := jobs.next(0.0)) is not None:
+        seen += offsets(job)
+        end(jobs, job)
+    assert sorted(seen) == [0, 1, 2, 3, 4]
+    assert held.progress.floor == 5
 
 
 def test_an_ordered_chain_waits_for_its_record_that_failed() -> None:

@@ -23,6 +23,7 @@ from dledger_client._core.group.actions import Failed
 from dledger_client._core.group.failures import Failure
 from dledger_client._core.group.flow import FlowLimits
 from dledger_client._core.group.queues import HeldQueue
+from dledger_client.errors import UnreadableData
 from dledger_client.records import ConsumedRecord, RecordBatch
 
 Key = str
@@ -176,7 +177,15 @@ class Dispatcher:
                 self._chain_up(lane, "", records, now)
                 continue
             for record in records:
-                self._chain_up(lane, self._key_of(record[0]), (record,), now)
+                self._chain_up(lane, self._key(record[0]), (record,), now)
+
+    def _key(self, record: ConsumedRecord) -> Key:
+        """Return the key of a record; none of one that cannot be decoded: its listener fails."""
+        assert self._key_of is not None, "records have keys"
+        try:
+            return self._key_of(record)
+        except UnreadableData:
+            return ""
 
     def _chain_up(
         self, lane: Lane, key: Key, records: Iterable[tuple[ConsumedRecord, int]], now: float
