@@ -16,6 +16,7 @@ from dledger_client import (
     ConsumerGroupNotFound,
     InvalidRequest,
     OffsetBehind,
+    OffsetOutOfRange,
     OffsetWasReset,
     Place,
     StartAt,
@@ -154,6 +155,9 @@ def test_commits_by_hand_and_what_they_refuse() -> None:
                 assert group.floor("t", 0) == 4
                 with pytest.raises(OffsetBehind):
                     await consumer.commit({("t", 0): 3})
+                with pytest.raises(OffsetOutOfRange, match="offset 11, the queue ends at 10"):
+                    await consumer.commit({("t", 0): 11})
+                assert ("t", 0) in consumer.assignment()
                 await consumer.commit()
                 assert group.floor("t", 0) == 10
                 with pytest.raises(InvalidRequest, match="subscribed"):

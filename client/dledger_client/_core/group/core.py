@@ -236,7 +236,7 @@ class GroupCore:
         elif outcome.is_new:
             self._actions.append(StartQueue(held, outcome.floor))
         elif outcome.was_reset:
-            self._start_again(held)
+            self._start_again(held, Code.OFFSET_RESET)
         elif held.was_revoked and held.state is QueueState.CLAIMING:
             held.state = QueueState.GONE
 
@@ -250,13 +250,13 @@ class GroupCore:
             held.renew_at = now  # claim again: the answer tells of the reset
         else:
             # The home group knows something else of the queue: begin anew with what it knows.
-            again = self._start_again(held)
+            again = self._start_again(held, refused.code)
             if again is not None:
                 again.renew_at = now + REFUSED_SECONDS
 
-    def _start_again(self, held: HeldQueue) -> HeldQueue | None:
+    def _start_again(self, held: HeldQueue, code: Code) -> HeldQueue | None:
         """Drop what is in hand of a queue whose offset was reset, and claim it anew (S113)."""
-        self._commits.lost(held, Code.OFFSET_RESET)
+        self._commits.lost(held, code)
         self._let_go.discard(held)
         was_serving = held.state is QueueState.SERVING
         held.state = QueueState.GONE

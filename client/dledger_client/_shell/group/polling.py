@@ -191,12 +191,13 @@ class Polling:
 
     async def commit(self, offsets: Mapping[Place, int]) -> None:
         """Commit offsets, and wait until they are stored. What is refused keeps back no other."""
+        ends = await self._ends(offsets)
         mine = {held.place: held for held in [*self._read_to, *self._held.values()]}
         refused: list[ClientError] = []
         taken: list[HeldQueue] = []
         for place, offset in offsets.items():
             held = mine.get(place)
-            error = self._refusal(place, held, offset)
+            error = self._refusal(place, held, offset, ends.get(place))
             if error is not None:
                 refused.append(error)
             elif held is not None:
@@ -206,7 +207,19 @@ class Polling:
         if refused:
             raise refused[0]
 
-    def _refusal(self, place: Place, held: HeldQueue | None, offset: int) -> ClientError | None:
+    async def _ends(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
+        """Return where queues end of which an offset lies behind all that was fetched."""
+        beyond = [
+            held.place
+            for held in self._held.values()
+            if offsets.get(held.place, 0) > self._engine.core.read(held.place).fetch_at
+        ]
+        found = await self._engine.queries.bounds(beyond) if beyond else {}
+        return {place: bounds.maximum for place, bounds in found.items()}
+
+    def _refusal(
+        self, place: Place, held: HeldQueue | None, offset: int, end: int | None
+    ) -> ClientError | None:
         name, over = f"{place[0]}/{place[1]}", self._over.get(place)
         if over is not None and over.code is Code.OFFSET_RESET:
             return error_of(over.code, f"{name}: its offset was reset since its records were read")
@@ -218,6 +231,10 @@ class Polling:
             return error_of(
                 Code.OFFSET_BEHIND,
                 f"{name}: offset {offset} is below {held.progress.floor}, which is done",
+            )
+        if end is not None and offset > end:
+            return error_of(
+                Code.OFFSET_OUT_OF_RANGE, f"{name}: offset {offset}, the queue ends at {end}"
             )
         return None
 
