@@ -109,6 +109,32 @@ def test_records_that_cannot_be_decoded_have_no_key_and_nothing_behind_them_is_l
     assert held.progress.floor == 5
 
 
+@pytest.mark.parametrize(("ordered", "keyed"), [(False, False), (True, False), (True, True)])
+def test_a_claim_that_rests_is_not_ready_and_goes_on_afterwards(ordered: bool, keyed: bool) -> None:
+    jobs, held, other = dispatcher(ordered=ordered, keyed=keyed), claim(), claim(queue=1)
+    jobs.start(held)
+    jobs.start(other)
+    jobs.add(held, run_of(0, 6, keys=3), 0.0)
+    held.rest_until = 5.0
+    assert jobs.next(1.0) is None
+    assert jobs.ready_jobs == 0, "a worker would begin for nothing"
+    jobs.add(held, run_of(6, 2, keys=3), 1.0)
+    jobs.add(other, run_of(0, 1, queue=1), 1.0)
+    assert jobs.ready_jobs == 1
+    job = jobs.next(1.0)
+    assert job is not None
+    assert job.chain.lane.held is other, "other queues go on"
+    end(jobs, job)
+    jobs.tick(4.0)
+    assert jobs.ready_jobs == 0
+    jobs.tick(5.0)
+    seen = []
+    while (job := jobs.next(5.0)) is not None:
+        seen += offsets(job)
+        end(jobs, job)
+    assert sorted(seen) == list(range(8))
+
+
 def test_an_ordered_chain_waits_for_its_record_that_failed() -> None:
     jobs, held = dispatcher(ordered=True), claim()
     jobs.start(held)

@@ -43,6 +43,8 @@ class Chain:
     """So many of the first are handed out one by one."""
     is_ready: bool = False
     """It is among the chains that give jobs."""
+    is_aside: bool = False
+    """It would give jobs, but its claim may not hand out records now."""
     is_suspended: bool = False
     """Its first record failed, and its pause is not over."""
     failing: int = 0
@@ -101,6 +103,9 @@ class Dispatcher:
         self._limits = limits
         self._lanes: dict[HeldQueue, Lane] = {}
         self._ready: deque[Chain] = deque()
+        self._aside: dict[Lane, list[Chain]] = {}
+        """Chains of claims that may not hand out records now: the group is paused, or a lease
+        ended. `tick` offers them again."""
         self._running: dict[tuple[Place, Key], Job] = {}
         """Jobs of ordered chains: at most one of each queue or key, whatever claim it is of."""
         self._suspended: list[tuple[float, int, Chain]] = []
@@ -112,7 +117,10 @@ class Dispatcher:
     @property
     def ready_jobs(self) -> int:
         """How many jobs there may be now, at most."""
-        return len(self._ready) if self._is_ordered else self.waiting
+        if self._is_ordered or not self._ready:
+            return len(self._ready)
+        aside = sum(len(chain.waiting) for chains in self._aside.values() for chain in chains)
+        return self.waiting - aside
 
     # Queues.
 
@@ -126,6 +134,7 @@ class Dispatcher:
         if lane is None:
             return []
         lane.is_leaving = True
+        self._aside.pop(lane, None)
         for chain in lane.chains.values():
             self.waiting -= len(chain.waiting)
             chain.waiting.clear()
@@ -199,7 +208,9 @@ class Dispatcher:
 
     def _offer(self, chain: Chain, now: float) -> None:
         """Let a chain give jobs, if it may."""
-        if chain.is_ready or chain.is_suspended or chain.failing or not chain.waiting:
+        if chain.is_ready or chain.is_aside or chain.is_suspended or chain.failing:
+            return
+        if not chain.waiting:
             return
         lane = chain.lane
         if self._is_ordered:
@@ -222,7 +233,11 @@ class Dispatcher:
             chain = self._ready.popleft()
             chain.is_ready = False
             lane = chain.lane
-            if not chain.waiting or not lane.held.may_hand_out(now):
+            if not chain.waiting:
+                continue
+            if not lane.held.may_hand_out(now):
+                chain.is_aside = True
+                self._aside.setdefault(lane, []).append(chain)
                 continue
             job = self._job(chain, now)
             if self._is_ordered:
@@ -381,7 +396,11 @@ class Dispatcher:
         return late
 
     def tick(self, now: float) -> None:
-        """Let suspended chains go on whose time has come."""
+        """Let chains go on whose time has come, or whose claim may hand out records again."""
+        for lane in [lane for lane in self._aside if lane.held.may_hand_out(now)]:
+            for chain in self._aside.pop(lane):
+                chain.is_aside = False
+                self._offer(chain, now)
         while self._suspended and self._suspended[0][0] <= now:
             _, _, chain = heapq.heappop(self._suspended)
             chain.is_suspended = False
