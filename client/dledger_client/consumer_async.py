@@ -70,7 +70,8 @@ class AsyncConsumer:
         """End. A subscription takes what was polled for done, commits by itself, and leaves.
 
         It commits nothing when `ConsumerConfig.commit_interval_ms` is 0. The last poll is not taken
-        for done when an exception leaves the `async with` block.
+        for done when an exception leaves the `async with` block. Catch KeyboardInterrupt outside of
+        the block, not within.
         """
         await self._runner.run(self._engine.close(is_done=not self._iterated))
 
@@ -192,9 +193,14 @@ class AsyncConsumer:
         OffsetOutOfRange (with StartAt.ERROR), CorruptData. It does so on each call on which the
         other queues have nothing, until the queue is paused, sought or let go.
         """
-        return [
-            record for batch in await self.poll_batches(max_records, timeout_ms) for record in batch
-        ]
+        batches = await self.poll_batches(max_records, timeout_ms)
+        try:
+            return [record for batch in batches for record in batch]
+        except Exception:
+            raise
+        except BaseException:  # interrupted: the user does not get what was taken
+            await self._runner.run(self._engine.undo_poll())
+            raise
 
     async def poll_batches(
         self, max_records: int = 10_000, timeout_ms: float | None = 1_000
@@ -207,7 +213,13 @@ class AsyncConsumer:
             await self._runner.run(self._engine.done_with_poll())
         while True:
             await self._tell_changes()
-            taken = await self._runner.run(self._engine.poll(max_records, until))
+            try:
+                taken = await self._runner.run(self._engine.poll(max_records, until))
+            except Exception:
+                raise
+            except BaseException:  # interrupted
+                await self._runner.run(self._engine.undo_poll())
+                raise
             if taken or not self._engine.has_changes:
                 return taken
 

@@ -16,7 +16,7 @@ import grpc.aio
 from dledger_client._core.arguments import check_integer
 from dledger_client._core.consumer import actions as fetch
 from dledger_client._core.consumer.core import ConsumerCore
-from dledger_client._core.consumer.state import Place
+from dledger_client._core.consumer.state import Place, QueueRead
 from dledger_client._core.routes import RefreshRoutes, RouteChange
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.driver import Driver
@@ -67,6 +67,8 @@ class ConsumerEngine:
         self.cluster.listen(self._topics_changed)
         self.polling: Polling | None = None
         """The subscription, if there is one."""
+        self._before: list[tuple[QueueRead, int]] = []
+        """Where each queue was before the last poll, once that has begun to take records."""
         self.on_settled: Callable[[], None] | None = None
         """Called after every input, when records may have come."""
         self.is_closed = False
@@ -261,8 +263,9 @@ class ConsumerEngine:
         self._advance()
 
     def deadline(self, timeout: float | None) -> float | None:
-        """Return when a wait of so many seconds ends; None: never."""
+        """Begin a poll: return when a wait of so many seconds ends; None: never."""
         self.check_open()
+        self._before = []
         return None if timeout is None else self.driver.now() + timeout
 
     async def poll(self, max_records: int, until: float | None) -> list[RecordBatch]:
@@ -273,6 +276,7 @@ class ConsumerEngine:
         self.check_open()
         if self.polling is None and not self.core.places():
             raise invalid("poll: no queue is assigned, call assign or subscribe first")
+        self._before = [(read, read.position) for read in self.core.buffer.reads.values()]
         taken = self._take(max_records)
         if taken or self.has_changes or (until is not None and until <= self.driver.now()):
             return taken
@@ -286,6 +290,16 @@ class ConsumerEngine:
         except TimeoutError:
             return []
         return taken
+
+    async def undo_poll(self) -> None:
+        """Take back what the last poll took: it was interrupted, and nobody got its records."""
+        before, self._before = self._before, []
+        for read, position in before:
+            if self.polling is not None:
+                self.polling.undo(read.place, position)
+            if self.core.buffer.reads.get(read.place) is read and read.position > position:
+                self.core.seek(read.place, position)
+        self._advance()
 
     @property
     def has_changes(self) -> bool:

@@ -1,7 +1,8 @@
 """`AsyncConsumer.subscribe` against a group in this process."""
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,31 @@ def test_what_fails_in_the_users_hands_is_not_committed() -> None:
                 await fail()
             assert group.floor("t", 0) == 0
             await eventually(lambda: not group.consumers, "left")
+
+    run(body())
+
+
+def test_a_poll_that_is_interrupted_hands_out_nothing() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 4)
+            async with AsyncConsumer(cluster.bootstrap, consumer_config()) as consumer:
+                await consumer.subscribe("t")
+                run_it = consumer._runner.run
+
+                async def interrupted(work: Coroutine[object, object, Any]) -> Any:
+                    found = await run_it(work)
+                    if found:
+                        consumer._runner.run = run_it  # type: ignore[method-assign]
+                        raise KeyboardInterrupt
+                    return found
+
+                consumer._runner.run = interrupted  # type: ignore[method-assign]
+                with contextlib.suppress(KeyboardInterrupt):
+                    await read(consumer, 4)
+                assert consumer.position("t", 0) == 0
+                assert [each.offset for each in await read(consumer, 2)] == [0, 1]
+            assert group.floor("t", 0) == 2
 
     run(body())
 

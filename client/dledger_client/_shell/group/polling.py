@@ -178,6 +178,15 @@ class Polling:
             if held is not None:
                 held.progress.seek(offset)
 
+    def undo(self, place: Place, position: int) -> None:
+        """Take in that nobody got the records of a queue from an offset on."""
+        held = self._held.get(place)
+        if held is not None:
+            held.progress.taken = min(held.progress.taken, position)
+        for each, read_to in self._read_to.items():
+            if each.place == place:
+                self._read_to[each] = min(read_to, position)
+
     def _position(self, held: HeldQueue) -> int:
         if held in self._read_to:
             return self._read_to[held]
