@@ -161,6 +161,8 @@ class _Parser:
         least, most = int(first), int(last) if last else None if comma else int(first)
         if most is not None and most < least:
             raise self._wrong(f"{{{text}}} counts backwards")
+        if max(least, most or 0) > STATES_MAX:
+            raise self._wrong(f"{{{text}}} counts above {STATES_MAX}")
         self._at += len(text) + 1
         return least, most
 
@@ -177,7 +179,10 @@ class _Parser:
                 for _ in range(most - least):
                     after = pattern.add(frozenset(), [item(after), end])
             for _ in range(least):
-                after = item(after)
+                first = item(after)
+                if first == after:  # The item adds no state, however often it is repeated.
+                    break
+                after = first
             return after
 
         return begin
@@ -229,7 +234,7 @@ class _Parser:
                 last = self._take()
                 if last < character:
                     raise self._wrong(f"{character}-{last} counts backwards")
-                found.update(map(chr, range(ord(character), ord(last) + 1)))
+                found.update(each for each in ALPHABET if character <= each <= last)
             else:
                 found.add(character)
         return ALPHABET - found if negated else frozenset(found)

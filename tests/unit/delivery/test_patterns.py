@@ -85,3 +85,19 @@ def test_what_it_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pattern.matches("abcabcd")
     assert not pattern.matches("abca")
     assert len(pattern._known) <= 3
+
+
+@pytest.mark.parametrize("pattern", ["(){999999999999}", "a{4097}", "a{0,4097}", "a{4097,}"])
+def test_a_count_above_the_limit_is_refused(pattern: str) -> None:
+    with pytest.raises(DledgerError, match="counts above 4096"):
+        Pattern(pattern)
+
+
+def test_an_item_without_states_is_repeated_once() -> None:
+    # Repeated in full, the nested counts would make 4096 ** 6 rounds.
+    assert Pattern("((((((){4096}){4096}){4096}){4096}){4096}){4096}a").matches("a")
+
+
+def test_a_range_is_not_longer_than_the_alphabet() -> None:
+    assert Pattern("[\0-\U0010ffff]+").matches("orders-1")
+    assert not Pattern("[^\0-\U0010ffff]").matches("a")
