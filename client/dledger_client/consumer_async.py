@@ -123,14 +123,17 @@ class AsyncConsumer:
         if polling is None:
             return
         polling.check()
-        revoked, assigned = polling.take_changes()
+        revoked = polling.take_revoked()
         if revoked:
-            if self._on_revoked is not None:
-                await self._runner.call(self._on_revoked, revoked)
-            self._iterated = [
-                each for each in self._iterated if (each.topic, each.queue) not in revoked
-            ]
-            await self._runner.run(self._engine.let_go())
+            try:
+                if self._on_revoked is not None:
+                    await self._runner.call(self._on_revoked, revoked)
+            finally:
+                self._iterated = [
+                    each for each in self._iterated if (each.topic, each.queue) not in revoked
+                ]
+                await self._runner.run(self._engine.let_go())
+        assigned = polling.take_assigned()
         if assigned and self._on_assigned is not None:
             await self._runner.call(self._on_assigned, assigned)
 

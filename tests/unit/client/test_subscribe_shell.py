@@ -124,6 +124,51 @@ def test_a_revoked_queue_is_committed_before_it_is_given_back() -> None:
     run(body())
 
 
+def test_a_queue_that_comes_and_goes_between_two_polls_is_not_told_of() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            told: list[str] = []
+            async with AsyncConsumer(cluster.bootstrap, consumer_config()) as consumer:
+                await consumer.subscribe(
+                    "t",
+                    on_assigned=lambda _: told.append("assigned"),
+                    on_revoked=lambda _: told.append("revoked"),
+                )
+                await eventually(lambda: consumer.assignment() == [("t", 0)], "it is given")
+                row = group.queues[topic_id("t"), 0]
+                row.target = "other"
+                group.tell(next(iter(group.consumers)))
+                await eventually(lambda: "back t/0 floor=0" in group.events, "it is given back")
+                row.holder = row.target = "other"
+                group.tell(next(iter(group.consumers)))
+                await eventually(lambda: consumer.assignment() == [], "it is lost")
+                assert await consumer.poll(1, 0) == []
+                assert told == []
+
+    run(body())
+
+
+def test_a_queue_is_given_back_though_on_revoked_raises() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 4)
+
+            def fail(_: list[Place]) -> None:
+                raise ZeroDivisionError
+
+            async with AsyncConsumer(cluster.bootstrap, consumer_config()) as consumer:
+                await consumer.subscribe("t", on_revoked=fail)
+                await read(consumer, 4)
+                group.queues[topic_id("t"), 0].target = "other"
+                group.tell(next(iter(group.consumers)))
+                await eventually(lambda: consumer.assignment() == [], "it is asked back")
+                with pytest.raises(ZeroDivisionError):
+                    await consumer.poll(1, 0)
+                await eventually(lambda: "back t/0 floor=4" in group.events, "it is given back")
+
+    run(body())
+
+
 def test_what_fails_in_the_users_hands_is_not_committed() -> None:
     async def body() -> None:
         async with fake() as (cluster, group):

@@ -77,7 +77,8 @@ class Polling:
         self._held[held.place] = held
         core = self._engine.core
         core.assign(held.place, held.topic_id, held.group, held.progress.floor)
-        self._changes.assigned.append(held.place)
+        if held.place not in self._changes.assigned:
+            self._changes.assigned.append(held.place)
         self._engine.wake()
 
     def stop_queue(self, held: HeldQueue, why: Why) -> None:
@@ -93,7 +94,10 @@ class Polling:
         if why is not Why.REVOKED:
             self._note_over(held, why)
         self._engine.core.unassign(held.place)
-        if why is Why.REVOKED:
+        if why is not Why.RESET and held.place in self._changes.assigned:
+            self._changes.assigned.remove(held.place)  # it was never told of
+            self.membership.let_go(held)
+        elif why is Why.REVOKED:
             self._read_to[held] = position
             self._changes.revoked.append(held)
             seconds = self._engine.config.revoke_timeout_ms / 1_000
@@ -142,10 +146,16 @@ class Polling:
             for held in [*self._held.values(), *self._read_to]:
                 held.progress.done_below(self._position(held))
 
-    def take_changes(self) -> tuple[list[Place], list[Place]]:
-        """Return the queues that were taken away and given since the last call."""
-        changes, self._changes = self._changes, Changes()
-        return [held.place for held in changes.revoked] + changes.lost, changes.assigned
+    def take_revoked(self) -> list[Place]:
+        """Return the queues that were taken away since the last call."""
+        changes = self._changes
+        self._changes = Changes(assigned=changes.assigned)
+        return [held.place for held in changes.revoked] + changes.lost
+
+    def take_assigned(self) -> list[Place]:
+        """Return the queues that were given since the last call."""
+        assigned, self._changes.assigned = self._changes.assigned, []
+        return assigned
 
     def let_go(self) -> None:
         """Give back what was revoked: the user was told."""
