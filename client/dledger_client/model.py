@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from dledger_client.config import ConsumeOrder
-from dledger_client.errors import ClientError
+from dledger_client.errors import ClientError, invalid
 from dledger_proto.batch.codec import Record
+from dledger_proto.limits import DELAY_MS_MAX
 from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 Message = Record
@@ -442,6 +443,16 @@ class Retry:
     error: str = ""
     """Why, for people."""
 
+    def __post_init__(self) -> None:
+        """Raise InvalidRequest for a value that no failure can be told with."""
+        _check_text("error", self.error)
+        delay: object = self.delay_ms
+        if delay is None:
+            return
+        is_wrong = not isinstance(delay, int) or isinstance(delay, bool)
+        if is_wrong or not 0 <= self.delay_ms <= DELAY_MS_MAX:  # type: ignore[operator]
+            raise invalid(f"delay_ms: {delay!r}, must be an integer from 0 to {DELAY_MS_MAX}")
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
@@ -449,6 +460,15 @@ class DeadLetter:
 
     error: str = ""
     """Why, for people."""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidRequest for a text that is none."""
+        _check_text("error", self.error)
+
+
+def _check_text(field: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise invalid(f"{field}: {value!r}, must be text")
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,44 @@ def test_a_topic_that_is_deleted_ends_nothing_but_its_queues() -> None:
     run(body())
 
 
+def test_a_failure_with_a_strange_text_or_a_wrong_value_is_told_all_the_same() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 6)
+
+            async def listener(record: ConsumedRecord) -> object:
+                match record.offset:
+                    case 0:
+                        raise ValueError("file \udcff")
+                    case 1:
+                        return Retry(delay_ms=50 * 86_400_000)
+                    case 2:
+                        return Retry(delay_ms="5")  # type: ignore[arg-type]
+                    case 3:
+                        return DeadLetter(error=ValueError("x"))  # type: ignore[arg-type]
+                    case 4:
+                        raise Mute
+                    case _:
+                        return None
+
+            config = push_config(concurrency=1)
+            async with AsyncPushConsumer(cluster.bootstrap, "g", "t", listener, config):
+                await eventually(lambda: group.floor("t", 0) == 6, "all done")
+            told = {row.offset: row.error for row in group.failures}
+            assert sorted(told) == [0, 1, 2, 3, 4]
+            assert told[0] == "ValueError: file ?"
+            assert "delay_ms: 4320000000, must be an integer from 0 to 3456000000" in told[1]
+            assert "delay_ms: '5', must be an integer" in told[2]
+            assert "must be text" in told[3]
+            assert told[4] == "Mute: its text cannot be read"
+
+    run(body())
+
+
 def test_a_failure_is_told_with_its_attempts_and_its_wish() -> None:
     async def body() -> None:
         async with fake(queues=1) as (cluster, group):

@@ -10,6 +10,7 @@ home group has answered, the record is not done (S101).
 import random
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 
 from dledger_client._core.group.actions import Action, Failed, Reply
 from dledger_client._core.group.calls import QUEUES_PER_CALL, Asked, HomeCalls, Numbers
@@ -38,6 +39,11 @@ class Failure:
     """Before this failure."""
     error: str
     delay_ms: int = BY_POLICY
+
+
+def _text(error: str) -> str:
+    """Return a text as it can be sent: short, and without halves of characters."""
+    return error[:ERROR_LENGTH_MAX].encode("utf-8", "replace").decode()
 
 
 class Failures:
@@ -69,12 +75,14 @@ class Failures:
         for group, waiting in list(self._waiting.items()):
             if not self._calls.may_ask(group, now):
                 continue
-            portion = [waiting.popleft() for _ in range(min(len(waiting), QUEUES_PER_CALL))]
-            portion = [failure for failure in portion if failure.held.is_held]
-            if not waiting:
-                del self._waiting[group]
+            taken = list(islice(waiting, QUEUES_PER_CALL))
+            portion = [failure for failure in taken if failure.held.is_held]
             if portion:
                 self._send(group, portion)
+            for _ in taken:
+                waiting.popleft()
+            if not waiting:
+                del self._waiting[group]
 
     def _send(self, group: str, portion: list[Failure]) -> None:
         rows = [
@@ -84,7 +92,7 @@ class Failures:
                 resets=failure.held.resets,
                 offset=failure.offset,
                 attempts=failure.attempts,
-                error=failure.error[:ERROR_LENGTH_MAX],
+                error=_text(failure.error),
                 delay_ms=failure.delay_ms,
             )
             for failure in portion

@@ -84,6 +84,15 @@ def _delivery(job: Job) -> Delivery:
     return Delivery(job.attempts, held.epoch, min(job.deadline, held.lease_end))
 
 
+def error_text(raised: BaseException) -> str:
+    """Return what an exception says, whatever it is."""
+    name = type(raised).__name__
+    try:
+        return f"{name}: {raised}"
+    except Exception:  # noqa: BLE001  (its own code)
+        return f"{name}: its text cannot be read"
+
+
 def results_of(said: object, records: Sequence[ConsumedRecord]) -> list[Result]:
     """Return what a listener says of each record; anything else than a wish means done."""
     if isinstance(said, Retry | DeadLetter):

@@ -21,7 +21,7 @@ from dledger_client._core.group.flow import FlowLimits
 from dledger_client._core.group.queues import HeldQueue
 from dledger_client._shell.consumer import ConsumerEngine
 from dledger_client._shell.group.broadcast import Broadcast
-from dledger_client._shell.group.calling import Caller, Listener, results_of
+from dledger_client._shell.group.calling import Caller, Listener, error_text, results_of
 from dledger_client._shell.group.membership import Membership
 from dledger_client.config import ConsumeOrder, PushConfig, StartAt
 from dledger_client.errors import ClientError
@@ -281,7 +281,7 @@ class PushEngine:
                 else:
                     said = await caller.call(job, loop)
             except Exception as raised:  # noqa: BLE001  (whatever it is, the record failed)
-                error = f"{type(raised).__name__}: {raised}"
+                error = error_text(raised)
             workers[me] = None
             now = time()
             self._outcome(job, said, error, now)
@@ -317,14 +317,23 @@ class PushEngine:
         self._tell(job, [(record, error, BY_POLICY)], now)
 
     def _settle(self, job: Job, said: object, now: float) -> None:
+        try:
+            failed = self._failed_of(job, said)
+        except Exception as raised:  # noqa: BLE001  (a result that means nothing)
+            self._failed(job, error_text(raised), now)
+            return
+        self._tell(job, failed, now)
+
+    def _failed_of(self, job: Job, said: object) -> list[tuple[ConsumedRecord, str, int]]:
+        """Return the records that a listener did not handle, why, and when they come again."""
         failed: list[tuple[ConsumedRecord, str, int]] = []
         for record, wish in zip(job.records, results_of(said, job.records), strict=True):
             if isinstance(wish, DeadLetter):
                 failed.append((record, wish.error, TO_DEAD_LETTERS))
             elif wish is not None:
-                delay_ms = BY_POLICY if wish.delay_ms is None else max(0, wish.delay_ms)
+                delay_ms = BY_POLICY if wish.delay_ms is None else wish.delay_ms
                 failed.append((record, wish.error, delay_ms))
-        self._tell(job, failed, now)
+        return failed
 
     def _tell(self, job: Job, failed: list[tuple[ConsumedRecord, str, int]], now: float) -> None:
         dispatcher = self._dispatcher
