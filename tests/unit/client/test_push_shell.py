@@ -122,6 +122,26 @@ def test_a_failure_with_a_strange_text_or_a_wrong_value_is_told_all_the_same() -
     run(body())
 
 
+def test_a_listener_that_cancels_its_own_task_stops_nothing() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 50)
+
+            async def listener(record: ConsumedRecord) -> None:
+                if record.offset == 5:
+                    task = asyncio.current_task()
+                    assert task is not None
+                    task.cancel()
+
+            engine = "dledger_client._shell.group.push.TURN_SECONDS"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(engine, 0.0)
+                async with AsyncPushConsumer(cluster.bootstrap, "g", "t", listener, push_config()):
+                    await eventually(lambda: group.floor("t", 0) == 50, "all done")
+
+    run(body())
+
+
 def test_a_failure_is_told_with_its_attempts_and_its_wish() -> None:
     async def body() -> None:
         async with fake(queues=1) as (cluster, group):

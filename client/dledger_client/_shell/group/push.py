@@ -289,8 +289,10 @@ class PushEngine:
                 self._refill()
             if now >= turn_ends:
                 self._is_working = True
-                await asyncio.sleep(0)
-                self._is_working = False
+                try:
+                    await asyncio.sleep(0)
+                finally:  # a listener may have cancelled its own task
+                    self._is_working = False
                 now = time()
                 turn_ends = now + TURN_SECONDS
 
