@@ -149,6 +149,24 @@ def test_queues_are_shared_given_back_and_served_after_a_death(tmp_path: Path) -
     asyncio.run(run())
 
 
+def test_a_consumer_whose_instance_name_another_one_takes_ends_for_good(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with group_of_consumers(tmp_path) as (_, leader):
+            first = Consumer(leader, "c1", instance="one")
+            await shared([first], 5)
+            second = Consumer(leader, "c2", instance="one")
+            await shared([second], 5)
+
+            async def ended() -> bool:
+                return first.ended is Code.FENCED
+
+            await eventually(ended, "the first one hears that its name is taken")
+            await first.close()
+            await second.close()
+
+    asyncio.run(run())
+
+
 def test_refusals_break_the_stream_with_a_status(tmp_path: Path) -> None:
     async def run() -> None:
         async with group_of_consumers(tmp_path) as (cluster, leader):

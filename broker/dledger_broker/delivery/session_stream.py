@@ -44,7 +44,7 @@ class SessionStream:
     def __init__(self, coordinator: "Coordinator") -> None:
         self._coordinator = coordinator
         self._group: LedGroup | None = None
-        self._is_static = False
+        self._instance = ""
         self._order = 0
         self._joining = False
         self._told_settings = -1
@@ -88,7 +88,7 @@ class SessionStream:
             await self._serve(receive, send)
         finally:
             if self._group is not None:
-                self._group.closed(self, is_static=self._is_static)
+                self._group.closed(self, is_static=bool(self._instance))
 
     async def _serve(self, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
@@ -118,7 +118,7 @@ class SessionStream:
         finally:
             self._joining = False
         self.consumer, self.joined = request.member_id, joined.joined
-        self._is_static = bool(request.instance)
+        self._instance = request.instance
         self._order = request.order
         self._group = group
         self._told_settings = self._told_epoch = -1
@@ -188,13 +188,21 @@ class SessionStream:
             code, detail = Code.CONSUMER_GROUP_NOT_FOUND, "the consumer group was deleted"
         elif self._order != group.settings.order:
             code, detail = Code.ORDER_CONFLICT, "the order of the consumer group was changed"
+        elif consumer is None and self._is_replaced(group):
+            code = Code.FENCED
+            detail = f"another consumer has the instance name {self._instance}: it took the place"
         elif consumer is None:
-            code, detail = Code.SESSION_ENDED, "the consumer left, was silent, or was replaced"
+            code, detail = Code.SESSION_ENDED, "the consumer left, or was silent"
         elif consumer.joined != self.joined:
             code, detail = Code.SESSION_ENDED, "the consumer joined by another stream"
         if code is Code.OK:
             return None
         return pb.SessionReply(ended=pb.Ended(code=int(code), detail=detail))
+
+    def _is_replaced(self, group: "LedGroup") -> bool:
+        """Return whether another consumer goes by this one's instance name."""
+        others = group.rows.consumers.values()
+        return bool(self._instance) and any(each.instance == self._instance for each in others)
 
 
 def _given_back(request: pb.GiveBack) -> dict[QueueKey, int]:
