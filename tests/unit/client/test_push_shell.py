@@ -20,8 +20,10 @@ from dledger_client import (
     PushConsumer,
     Retry,
 )
+from dledger_client._shell.group.calling import results_of
 from dledger_client.errors import error_of
 from dledger_proto.errors import Code, DledgerError
+from tests.scenarios.test_dispatch import run_of as batch_of
 from tests.unit.client.helpers import eventually, run
 from tests.unit.client.test_subscribe_shell import consumer_config, fake, fill
 
@@ -140,6 +142,30 @@ def test_a_listener_that_cancels_its_own_task_stops_nothing() -> None:
                     await eventually(lambda: group.floor("t", 0) == 50, "all done")
 
     run(body())
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ([Retry()], "1 results of 2 records"),
+        (Retry, "the class Retry"),
+        ([None, DeadLetter], "the class DeadLetter"),
+    ],
+)
+def test_a_result_that_means_nothing_is_an_error(said: object, why: str) -> None:
+    two = [ConsumedRecord(batch_of(0, 2), at) for at in range(2)]
+    assert results_of(None, two) == [None, None]
+    assert results_of([None, Retry()], two) == [None, Retry()]
+    with pytest.raises(TypeError, match=why):
+        results_of(said, two)
+
+
+def test_a_coroutine_that_a_function_returns_is_an_error() -> None:
+    async def work() -> None:
+        pass
+
+    with pytest.raises(TypeError, match="must be a coroutine function"):
+        results_of(work(), [ConsumedRecord(batch_of(0, 1), 0)])
 
 
 def test_a_failure_is_told_with_its_attempts_and_its_wish() -> None:

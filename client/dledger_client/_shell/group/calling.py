@@ -94,11 +94,31 @@ def error_text(raised: BaseException) -> str:
 
 
 def results_of(said: object, records: Sequence[ConsumedRecord]) -> list[Result]:
-    """Return what a listener says of each record; anything else than a wish means done."""
-    if isinstance(said, Retry | DeadLetter):
-        return [said] * len(records)
+    """Return what a listener says of each record; TypeError when that may not mean done.
+
+    A value that is no wish means done, as None does. A class, something to await, and a list of
+    results whose length is wrong are mistakes.
+    """
     if isinstance(said, list | tuple):
         each = cast("Sequence[object]", said)
         if len(each) == len(records):
-            return [one if isinstance(one, Retry | DeadLetter) else None for one in each]
-    return [None] * len(records)
+            return [_wish(one) for one in each]
+        if len(records) > 1 or any(isinstance(one, Retry | DeadLetter) for one in each):
+            raise TypeError(f"the listener returned {len(each)} results of {len(records)} records")
+        return [None]
+    return [_wish(said)] * len(records)
+
+
+def _wish(said: object) -> Result:
+    if isinstance(said, Retry | DeadLetter):
+        return said
+    if isinstance(said, type) and issubclass(said, Retry | DeadLetter):
+        raise TypeError(f"the listener returned the class {said.__name__}, not one of its objects")
+    if inspect.isawaitable(said):
+        if inspect.iscoroutine(said):
+            said.close()
+        raise TypeError(
+            f"the listener returned a {type(said).__name__} that nobody awaits: a listener that"
+            " awaits must be a coroutine function"
+        )
+    return None
