@@ -20,7 +20,7 @@ from dledger_client import (
     PushConsumer,
     Retry,
 )
-from dledger_client._shell.group.calling import results_of
+from dledger_client._shell.group.calling import Caller, results_of
 from dledger_client.errors import error_of
 from dledger_proto.errors import Code, DledgerError
 from tests.scenarios.test_dispatch import run_of as batch_of
@@ -166,6 +166,18 @@ def test_a_coroutine_that_a_function_returns_is_an_error() -> None:
 
     with pytest.raises(TypeError, match="must be a coroutine function"):
         results_of(work(), [ConsumedRecord(batch_of(0, 1), 0)])
+
+
+def test_a_second_parameter_with_a_default_is_left_alone() -> None:
+    def with_default(_record: ConsumedRecord, table: str = "orders") -> None: ...
+
+    def with_delivery(_record: ConsumedRecord, _delivery: Delivery) -> None: ...
+
+    wants = [
+        Caller(each, is_batch=False, threads=1)._wants_delivery
+        for each in (with_default, with_delivery, lambda *_: None)
+    ]
+    assert wants == [False, True, True]
 
 
 def test_a_failure_is_told_with_its_attempts_and_its_wish() -> None:

@@ -18,7 +18,7 @@ Listener = Callable[..., Any]
 """Takes a record, or a list of them, and perhaps a `Delivery`."""
 Result = Retry | DeadLetter | None
 WITH_DELIVERY: Final = 2
-"""Positional parameters of a listener that wants to know about its delivery."""
+"""Positional parameters without a default of a listener that wants to know about its delivery."""
 
 
 class Caller:
@@ -69,6 +69,7 @@ def _guarded(listener: Listener, *arguments: object) -> object:
 
 
 def _positional(listener: Listener) -> int:
+    """Return how many arguments a listener must be given."""
     try:
         parameters = inspect.signature(listener).parameters.values()
     except (TypeError, ValueError):
@@ -76,7 +77,7 @@ def _positional(listener: Listener) -> int:
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return WITH_DELIVERY
     fit = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.kind in fit for each in parameters)
+    return sum(each.kind in fit and each.default is each.empty for each in parameters)
 
 
 def _delivery(job: Job) -> Delivery:
