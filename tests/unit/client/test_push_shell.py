@@ -180,6 +180,24 @@ def test_a_second_parameter_with_a_default_is_left_alone() -> None:
     assert wants == [False, True, True]
 
 
+def test_a_coroutine_that_ends_the_program_does_not_end_the_shared_loop() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 3)
+
+            async def listener(record: ConsumedRecord) -> None:
+                if record.offset == 1:
+                    raise SystemExit(3)
+
+            consumer = PushConsumer(cluster.bootstrap, "g", "t", listener, push_config())
+            await asyncio.to_thread(consumer.start)
+            await eventually(lambda: group.floor("t", 0) == 3, "all done")
+            await asyncio.to_thread(consumer.close)
+            assert [row.error for row in group.failures] == ["SystemExit: 3"]
+
+    run(body())
+
+
 def test_a_failure_is_told_with_its_attempts_and_its_wish() -> None:
     async def body() -> None:
         async with fake(queues=1) as (cluster, group):

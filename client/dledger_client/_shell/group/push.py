@@ -9,6 +9,7 @@ none. So a listener that does not wait costs no task of its own.
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -282,6 +283,10 @@ class PushEngine:
                     said = await caller.call(job, loop)
             except Exception as raised:  # noqa: BLE001  (whatever it is, the record failed)
                 error = error_text(raised)
+            except (SystemExit, KeyboardInterrupt) as raised:
+                if threading.current_thread() is threading.main_thread():
+                    raise
+                error = error_text(raised)  # it would end the event loop that all clients share
             workers[me] = None
             now = time()
             self._outcome(job, said, error, now)
