@@ -19,6 +19,7 @@ from dledger.state.progress.ranges import Range, is_done, settled, size_of
 _HEAD: Final = struct.Struct("<qqQqIBHHHH")
 _RANGE: Final = struct.Struct("<qq")
 _SUSPENDED: Final = struct.Struct("<qIq")
+_RESETS_MASK: Final = 0xFFFFFFFF
 SUSPENDED_MAX: Final = 256
 """Suspended records that a row keeps of a queue."""
 
@@ -93,7 +94,7 @@ class Progress:
     def reset(self, floor: int) -> None:
         """Begin anew at a floor: whoever knows the former number of resets must claim again."""
         self.floor = floor
-        self.resets += 1
+        self.resets = (self.resets + 1) & _RESETS_MASK  # only whether it differs is asked
         self.done = []
         self.suspended = {}
         if self.holding is Holding.HELD:

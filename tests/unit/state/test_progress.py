@@ -10,6 +10,7 @@ from dledger.state.offsets import CommitOffset, DoneRange
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.ranges import RANGES_MAX
+from dledger.state.progress.row import Progress, decode_progress
 from dledger.state.queues.trim import Trim
 from dledger.state.results import Claimed, OffsetsCommitted, QueuesClaimed, QueuesReleased
 from dledger.state.tables import PREFIX, Table
@@ -266,3 +267,10 @@ def test_a_paused_group_is_handed_nothing_new() -> None:
     driven = with_group(replace(FIRST, paused=True))
     driven.append(batch(10))
     assert claim(driven, 5).code is Code.GROUP_PAUSED
+
+
+def test_resets_are_counted_round() -> None:
+    """A reset must never fail to be written: apply would end every member."""
+    row = Progress(0, resets=(1 << 32) - 1)
+    row.reset(3)
+    assert decode_progress(row.encode()).resets == 0
