@@ -79,6 +79,8 @@ class CommitOffsets(Command[OffsetsCommitted]):
         row = state.progress.read(group.id, group.name_bytes, queue.id)
         floor = -1 if row is None else row.floor
         code = self._refusal(row, item, queue)
+        if item.topic_id == group.settings.dead_letter_topic_id:
+            code = Code.INVALID_ARGUMENT  # `SettleDeadLetters` alone says which are settled
         if code is not None:
             return code, floor, 0
         if row is None:

@@ -20,6 +20,7 @@ from dledger.state.results import (
     FailuresStored,
     FailureStored,
     GroupResumed,
+    OffsetsCommitted,
     QueuesClaimed,
 )
 from dledger.state.timers.commands import FireTimers
@@ -362,3 +363,14 @@ def test_a_record_sent_again_has_all_its_tries(settings: GroupSettings) -> None:
     driven = dead(settings, count=1)
     settle(driven, 0)
     assert fail(driven, 0, topic=BILLING) == FailureStored(Code.OK, "", 1, due_ms=NOW + 100)
+
+
+def test_offsets_of_dead_letters_are_not_committed() -> None:
+    """Or a letter could be sent again twice, or be hidden for good."""
+    driven = dead()
+    for reset in (False, True):
+        offsets = (CommitOffset(DEAD_LETTERS, 0, 1),)
+        result = driven.one(CommitOffsets("billing", offsets, reset))
+        assert isinstance(result, OffsetsCommitted)
+        assert result.codes == (Code.INVALID_ARGUMENT,)
+    assert settle(driven, 0) == (Code.OK,)
