@@ -63,7 +63,7 @@ class TimerFiring:
                     self._asleep_until_ms = 0
                 await self._wake.wait()
                 continue
-            now_ms = max(self._view.clock.wall_ms(), self._view.machine.applied_time_ms)
+            now_ms = max(self._view.host.time_ms or 0, self._view.machine.applied_time_ms)
             seconds = seconds_until(due_ms, now_ms)
             if seconds:
                 await self._sleep(seconds)
