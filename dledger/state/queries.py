@@ -279,6 +279,9 @@ class Queries:
 
     def consumers(self, group_id: bytes) -> ConsumerGroup:
         """Return the consumers and grants of a consumer group. Only apply changes them."""
+        topic = self._state.topics.find(group_id)
+        if topic is None or topic.deleted:
+            return ConsumerGroup(group_id)  # rows that wait to be deleted are nobody's
         return self._state.consumers.group(group_id)
 
     def joined_groups(self) -> list[bytes]:

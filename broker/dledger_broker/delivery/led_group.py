@@ -67,7 +67,8 @@ class LedGroup:
     @property
     def is_empty(self) -> bool:
         """True: there is nothing to do."""
-        return not self.streams and not self.rows.consumers and not self._stale
+        has_work = self._stale or bool(self.rows.consumers)
+        return not self.streams and (self.retry.deleted or not has_work)
 
     # What streams tell. None of it waits.
 
@@ -97,8 +98,16 @@ class LedGroup:
 
     def gave_back(self, session: Session, queues: dict[QueueKey, int]) -> None:
         """A consumer gives queues back."""
-        self._given.setdefault(session, {}).update(queues)
-        self._wake.set()
+        grants = self.rows.grants
+        held = {
+            key: epoch
+            for key, epoch in queues.items()
+            if key in grants
+            and (grants[key].holder, grants[key].epoch) == (session.consumer, epoch)
+        }
+        if held:
+            self._given.setdefault(session, {}).update(held)
+            self._wake.set()
 
     def leaves(self, session: Session) -> None:
         """A consumer ends its session."""
