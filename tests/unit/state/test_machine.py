@@ -196,7 +196,7 @@ def test_the_digest_depends_on_every_entry() -> None:
     assert driven.machine.digest.hex() == GOLDEN_DIGEST
 
 
-GOLDEN_DIGEST = "355148142369ad6bb63e75f61312de4d7f3c0b2feaa09aeffeb108386c17a40b"
+GOLDEN_DIGEST = "1deb67ac9cbc948e05f11fa5a53660b77570c9dc2c6cea803a54d2eb66ddafad"
 
 
 def test_saved_index_follows_ended_flushes() -> None:
