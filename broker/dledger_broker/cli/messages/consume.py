@@ -11,7 +11,6 @@ from dledger_broker.cli.cluster.topics import TopicName
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
-    Timeout,
     is_inside,
     parse_name_servers,
 )
@@ -48,7 +47,9 @@ def consume(
         bool, typer.Option("--no-create", help="Do not create a group that does not exist.")
     ] = False,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
-    timeout: Timeout = 10.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="Seconds for each call to the cluster.")
+    ] = 10.0,
     raw: Annotated[
         bool,
         typer.Option("--raw", help="Print only the bodies, a newline after each."),
