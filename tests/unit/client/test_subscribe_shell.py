@@ -314,7 +314,9 @@ def test_a_session_that_breaks_keeps_what_the_consumer_holds() -> None:
     run(body())
 
 
-def test_a_consumer_that_its_group_refuses_says_why() -> None:
+def test_a_consumer_that_its_group_refuses_says_why_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def body() -> None:
         async with fake() as (cluster, group):
             group.refuse = DledgerError(Code.SUBSCRIPTION_CONFLICT, "others read u")
@@ -322,6 +324,7 @@ def test_a_consumer_that_its_group_refuses_says_why() -> None:
                 await consumer.subscribe("t")
                 with pytest.raises(ConsumerConflict, match="others read u"):
                     await consumer.poll(1, 5_000)
+                assert "others read u" not in caplog.text, "poll has raised it"
             group.exists = False
             async with AsyncConsumer(cluster.bootstrap, consumer_config(create=False)) as consumer:
                 with pytest.raises(ConsumerGroupNotFound):

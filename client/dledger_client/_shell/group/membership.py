@@ -175,7 +175,6 @@ class Membership:
             case group_actions.Joined(group):
                 self.group.CopyFrom(group)
             case group_actions.Ended(error):
-                _LOG.warning("consumer group %s: %s", self._config.group, error)
                 self._user.group_ended(error)
             case RefreshRoutes():
                 self._cluster.refresh()

@@ -182,7 +182,8 @@ class PushEngine:
         self._arm()
 
     def group_ended(self, error: ClientError) -> None:
-        """End: `run` raises the error."""
+        """End: `run` raises the error, if anybody calls it."""
+        _LOG.error("push consumer of group %s: %s", self.fetching.config.group, error)
         self.error = error
         self._ended.set()
 
@@ -206,7 +207,6 @@ class PushEngine:
             try:
                 runs = fetching.take(TAKE_RECORDS)
             except ClientError as error:
-                _LOG.error("push consumer of group %s: %s", fetching.config.group, error)
                 self.group_ended(error)
                 return
             if not runs:
