@@ -198,6 +198,23 @@ def test_a_coroutine_that_ends_the_program_does_not_end_the_shared_loop() -> Non
     run(body())
 
 
+def test_a_coroutine_listener_may_close_its_consumer() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 1)
+
+            async def listener(_record: ConsumedRecord) -> None:
+                await consumer.close()
+
+            consumer = AsyncPushConsumer(cluster.bootstrap, "g", "t", listener, push_config())
+            await consumer.start()
+            async with asyncio.timeout(20):
+                await consumer.run()
+            assert group.floor("t", 0) == 1, "the record is done and committed"
+
+    run(body())
+
+
 def test_a_failure_is_told_with_its_attempts_and_its_wish() -> None:
     async def body() -> None:
         async with fake(queues=1) as (cluster, group):

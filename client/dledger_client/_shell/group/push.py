@@ -106,6 +106,8 @@ class PushEngine:
         """A worker gives others a turn, and goes on at once: its listener does not wait."""
         self._timer: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+        """The end that a listener has begun."""
         self.error: ClientError | None = None
         self.is_closed = False
 
@@ -130,10 +132,20 @@ class PushEngine:
             raise self.error.again()
 
     async def close(self) -> None:
-        """Take no more, finish what the listener has, commit it, leave the group."""
+        """Take no more, finish what the listener has, commit it, leave the group.
+
+        Called by a coroutine listener, it only begins that: it would wait for its own caller.
+        """
         if self.is_closed:
             return
         self.is_closed = True
+        if asyncio.current_task() in self._workers:
+            loop = self.fetching.driver.loop
+            self._closing = loop.create_task(self._end(), name="dledger close")
+            return
+        await self._end()
+
+    async def _end(self) -> None:
         if self.fetching.driver.is_started:
             await self._owner.leave(self.config.close_timeout_ms / 1_000)
         if self._timer is not None:
