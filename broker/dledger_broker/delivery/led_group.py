@@ -21,7 +21,7 @@ from dledger.state.consumers.table import ConsumerGroup, QueueKey
 from dledger.state.values import Topic
 from dledger_broker.delivery.planning import plan
 from dledger_broker.delivery.sessions import GRACE_SECONDS, Sessions
-from dledger_broker.delivery.subscribed import Subscription, queues_of, retry_queues
+from dledger_broker.delivery.subscribed import Subscription, queues_of
 from dledger_broker.group.group_view import GroupView
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import QUEUES_PER_CALL_MAX
@@ -117,7 +117,7 @@ class LedGroup:
     def unassigned(self) -> list[QueueKey]:
         """Return the queues that are subscribed to, and that should be nobody's as it is now."""
         grants = self.rows.grants
-        queues = queues_of(self._topics.values()) + retry_queues(self.retry, self.settings.order)
+        queues = queues_of([*self._topics.values(), self.retry])
         keys = {QueueKey(queue.topic_id, queue.number) for queue in queues}
         return sorted(key for key in keys if key not in grants or not grants[key].target)
 

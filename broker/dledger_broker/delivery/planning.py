@@ -14,7 +14,7 @@ from dledger.state.values import Topic
 from dledger_broker.delivery.strategies.choose import deal
 from dledger_broker.delivery.strategies.model import Consumer as Dealee
 from dledger_broker.delivery.strategies.model import Queue, Standing
-from dledger_broker.delivery.subscribed import queues_of, retry_queues
+from dledger_broker.delivery.subscribed import queues_of
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import QUEUES_PER_CONSUMER_GROUP_MAX
 
@@ -35,7 +35,7 @@ def plan(
     """Return what to propose, given the topics that the group subscribes to."""
     strategy = group.epochs.strategy or settings.strategy
     others = [topic for topic_id, topic in topics.items() if topic_id != retry.topic_id]
-    queues, retries = queues_of(others), retry_queues(retry, settings.order)
+    queues, retries = queues_of(others), queues_of([retry])
     count = len(queues) + len(retries)
     if count > QUEUES_PER_CONSUMER_GROUP_MAX:
         return Planned(

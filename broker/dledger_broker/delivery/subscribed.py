@@ -8,7 +8,6 @@ concurrent group reads its own retry topic, too, without asking.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dledger.state.consumers.settings import ConsumeOrder
 from dledger.state.consumers.table import Subscribed
 from dledger.state.queries import Queries
 from dledger.state.values import PERMISSION_READ, Topic
@@ -72,8 +71,3 @@ def queues_of(topics: Iterable[Topic]) -> list[Queue]:
         for topic in topics
         for number in range(max(topic.read_queues, topic.write_queues))
     ]
-
-
-def retry_queues(topic: Topic, order: ConsumeOrder) -> list[Queue]:
-    """Return the queues of a consumer group's own retry topic that it reads."""
-    return queues_of([topic]) if order is ConsumeOrder.CONCURRENT else []

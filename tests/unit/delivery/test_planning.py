@@ -46,13 +46,11 @@ def planned(rows: ConsumerGroup, *topics: Topic, **settings: object) -> dict[str
     return dealt
 
 
-def test_the_retry_queue_is_read_without_asking() -> None:
-    assert planned(group("c1"), orders()) == {"c1": ["r0", "t0", "t1", "t2", "t3"]}
-
-
-def test_an_ordered_group_has_no_retry_queue() -> None:
-    dealt = planned(group("c1"), orders(), order=ConsumeOrder.QUEUE)
-    assert dealt == {"c1": ["t0", "t1", "t2", "t3"]}
+@pytest.mark.parametrize("order", list(ConsumeOrder))
+def test_the_retry_queue_is_read_without_asking(order: ConsumeOrder) -> None:
+    """In an ordered group, too: dead letters that are sent again come there."""
+    dealt = planned(group("c1"), orders(), order=order)
+    assert dealt == {"c1": ["r0", "t0", "t1", "t2", "t3"]}
 
 
 def test_rooms_come_from_the_names_of_broker_groups() -> None:
