@@ -41,7 +41,7 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{PROGRESS}.row:Progress.reset",
-                "self.resets += 1",
+                "self.resets = (self.resets + 1) & _RESETS_MASK",
                 "self.resets, self.lease_until_ms = self.resets + 1, 0",
             )
         ],
