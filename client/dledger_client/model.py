@@ -2,7 +2,7 @@
 
 import enum
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from dledger_client.config import ConsumeOrder
 from dledger_client.errors import ClientError, invalid
@@ -446,11 +446,11 @@ class Retry:
     def __post_init__(self) -> None:
         """Raise InvalidRequest for a value that no failure can be told with."""
         _check_text("error", self.error)
-        delay: object = self.delay_ms
+        delay = cast("object", self.delay_ms)
         if delay is None:
             return
-        is_wrong = not isinstance(delay, int) or isinstance(delay, bool)
-        if is_wrong or not 0 <= self.delay_ms <= DELAY_MS_MAX:  # type: ignore[operator]
+        is_number = isinstance(delay, int) and not isinstance(delay, bool)
+        if not is_number or not 0 <= cast("int", delay) <= DELAY_MS_MAX:
             raise invalid(f"delay_ms: {delay!r}, must be an integer from 0 to {DELAY_MS_MAX}")
 
 

@@ -110,11 +110,18 @@ def results_of(said: object, records: Sequence[ConsumedRecord]) -> list[Result]:
     return [_wish(said)] * len(records)
 
 
+def _is_class(value: object) -> bool:
+    return isinstance(value, type)
+
+
 def _wish(said: object) -> Result:
     if isinstance(said, Retry | DeadLetter):
         return said
-    if isinstance(said, type) and issubclass(said, Retry | DeadLetter):
-        raise TypeError(f"the listener returned the class {said.__name__}, not one of its objects")
+    if _is_class(said):
+        raise TypeError(
+            f"the listener returned the class {getattr(said, '__name__', said)}, not one of its"
+            " objects"
+        )
     if inspect.isawaitable(said):
         if inspect.iscoroutine(said):
             said.close()
