@@ -51,7 +51,7 @@ class Caller:
         return await loop.run_in_executor(self._pool, _guarded, self._listener, *arguments)
 
     def close(self) -> None:
-        """Start no more threads; a thread that hangs does not keep the process."""
+        """Start no more threads, and wait for none; the interpreter waits for one that hangs."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
