@@ -102,7 +102,11 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
             assert made["missing_groups"] == []
             shown = await dledger("group", "show", "billing")
             assert isinstance(shown, dict)
-            assert not any(shown.pop(key) for key in ("consumers", "queues", "problems"))
+            assert not any(shown.pop(key) for key in ("consumers", "problems"))
+            assert shown.pop("queues") == [
+                {"topic": "%RETRY%billing", "queue": queue, "holder": None, "target": None}
+                for queue in (0, 1)
+            ]
             assert shown == {key: made[key] for key in made if key != "missing_groups"}
             listed = await dledger("group", "list")
             assert listed == [shown]
