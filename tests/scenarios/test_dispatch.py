@@ -1,7 +1,7 @@
 """What listeners get, and in which order: lanes, chains, jobs, in virtual time."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +15,7 @@ from dledger_client.errors import UnreadableData
 from dledger_client.records import ConsumedRecord, RecordBatch
 from dledger_proto.batch.codec import BatchView, Record, check_batch, encode_batch
 from dledger_proto.errors import Code
+from dledger_proto.rpc.frames import RowOrigin
 from tests.unit.client.model_cluster import topic_id
 
 ROOMY = FlowLimits()
@@ -37,6 +38,7 @@ def dispatcher(
     *, ordered: bool = False, keyed: bool = False, batch: int = 1, limits: FlowLimits = ROOMY
 ) -> Dispatcher:
     return Dispatcher(
+        retry_topic="%RETRY%g",
         key_of=(lambda record: record.keys[0]) if keyed else None,
         is_ordered=ordered or keyed,
         batch_size=batch,
@@ -169,6 +171,32 @@ def test_attempts_of_suspended_records_come_with_the_claim() -> None:
     job = jobs.next(20.0)
     assert job is not None
     assert job.attempts == 3
+
+
+def test_failures_in_another_group_are_no_attempts_in_this_one() -> None:
+    """A group may read the dead letters of another one: there its records have not failed yet."""
+    jobs = dispatcher()
+    for topic, attempts in (("%RETRY%g", 3), ("%DLQ%other", 0), ("%RETRY%other", 0)):
+        held = replace(claim(), place=(topic, 0))
+        jobs.start(held)
+        origin = RowOrigin(topic_id("t"), 0, 7, 3, "bad")
+        jobs.add(held, replace(run_of(0, 1), topic=topic, origin=origin), 0.0)
+        job = jobs.next(0.0)
+        assert job is not None
+        assert (job.attempts, jobs.failure(job, job.records[0], "", -1).attempts) == (
+            attempts, attempts,
+        )  # fmt: skip
+
+
+def test_a_record_that_a_fetch_left_out_is_not_done() -> None:
+    """Nobody said that the log holds nothing there: the next claim delivers it."""
+    jobs, held = dispatcher(), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, 2), 0.0)
+    jobs.add(held, run_of(3, 2), 0.0)
+    while (job := jobs.next(0.0)) is not None:
+        end(jobs, job)
+    assert (held.progress.floor, held.progress.ranges()) == (2, [(3, 5)])
 
 
 def test_a_newer_claim_waits_for_the_job_of_the_older_one() -> None:

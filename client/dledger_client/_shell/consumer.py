@@ -37,6 +37,8 @@ SILENCE_WAITS = 3
 """Waits of a member without even an empty frame after which its stream is given up."""
 SILENCE_GRACE = 1.0
 """Seconds that are added to that time."""
+BEHIND_SECONDS = 0.1
+"""Before a queue is read on at an offset that a member refused, and that its leader has."""
 
 Start = StartAt | int
 _LOG = logging.getLogger("dledger_client")
@@ -71,6 +73,9 @@ class ConsumerEngine:
         """Where each queue was before the last poll, once that has begun to take records."""
         self.on_settled: Callable[[], None] | None = None
         """Called after every input, when records may have come."""
+        self.on_empty: Callable[[Place, int, int], None] | None = None
+        """Called with offsets of which the log holds no record that can be delivered: they are
+        trimmed, or cannot be decoded and are left out."""
         self.is_closed = False
 
     async def start(self) -> None:
@@ -355,6 +360,11 @@ class ConsumerEngine:
             case fetch.TellUnreadable(what):
                 self.passed_over[what.topic, what.queue] += what.records
                 _LOG.warning("passed over: %s", what.describe())
+                self._tell_empty((what.topic, what.queue), what.start, what.end)
+
+    def _tell_empty(self, place: Place, first: int, end: int) -> None:
+        if self.on_empty is not None and first < end:
+            self.on_empty(place, first, end)
 
     # Streams.
 
@@ -410,6 +420,7 @@ class ConsumerEngine:
     async def _find(self, place: Place, offset: int, detail: str) -> None:
         """Find where a queue continues whose offset is out of range (S104)."""
         policy = self.config.start_at
+        read = self.core.buffer.reads.get(place)
         try:
             if policy is StartAt.ERROR:
                 raise error_of(Code.OFFSET_OUT_OF_RANGE, f"{place[0]}/{place[1]}: {detail}")
@@ -420,9 +431,13 @@ class ConsumerEngine:
             found = bound.minimum if policy is StartAt.FIRST else bound.maximum
             if offset < bound.minimum:
                 found = bound.minimum  # the head was trimmed under us: nothing that exists is lost
+            elif offset <= bound.maximum:
+                found = offset  # the member that refused it is behind
+                await asyncio.sleep(BEHIND_SECONDS)
             _LOG.warning("%s/%d: %s; reading continues at offset %d", *place, detail, found)
-            read = self.core.read(place) if place in self.core.places() else None
-            if read is not None and read.is_lost:
+            is_same = read is not None and self.core.buffer.reads.get(place) is read
+            if read is not None and is_same and read.is_lost and read.fetch_at == offset:
+                self._tell_empty(place, offset, min(found, bound.minimum))
                 self.core.continue_at(place, found)
         self._advance()
 

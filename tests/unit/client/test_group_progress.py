@@ -50,13 +50,19 @@ def test_what_is_done_is_not_handed_out_and_everything_else_once(
     assert handed_out == [offset for offset in range(progress.floor, at) if offset not in is_done]
 
 
-def test_a_gap_is_done_and_a_seek_hands_out_everything() -> None:
+def test_a_gap_is_done_only_when_somebody_says_so() -> None:
     progress = Progress(5)
     assert progress.take(5, 8) == [Range(5, 8)]
-    assert progress.take(12, 15) == [Range(12, 15)], "8 to 11 were trimmed"
-    assert progress.is_done(9)
+    assert progress.take(12, 15) == [Range(12, 15)]
     progress.done(5, 8)
-    assert progress.floor == 12
+    progress.done(12, 15)
+    assert (progress.floor, progress.ranges()) == (8, [Range(12, 15)]), "8 to 11 are not done"
+    progress.done(8, 12)  # the log holds no record there
+    assert (progress.floor, progress.ranges()) == (15, [])
+
+
+def test_a_seek_hands_out_everything() -> None:
+    progress = Progress(12)
     progress.seek(6)
     assert progress.take(6, 9) == [Range(6, 9)]
     progress.done_below(8)

@@ -56,6 +56,8 @@ class Lane:
     """One claim of a queue."""
 
     held: HeldQueue
+    is_retries: bool
+    """Its records failed before in this group: they come with their attempts."""
     chains: dict[Key, Chain] = field(default_factory=dict)
     records: int = 0
     """Waiting, running and failing."""
@@ -81,7 +83,7 @@ class Job:
     @property
     def attempts(self) -> int:
         """Failures before this delivery, of the first record."""
-        return known_attempts(self.chain.lane.held, self.records[0])
+        return known_attempts(self.chain.lane, self.records[0])
 
 
 class Dispatcher:
@@ -95,12 +97,15 @@ class Dispatcher:
         batch_size: int,
         listener_seconds: float,
         limits: FlowLimits,
+        retry_topic: str = "",
     ) -> None:
         self._key_of = key_of
         self._is_ordered = is_ordered
         self._batch_size = batch_size
         self._listener_seconds = listener_seconds
         self._limits = limits
+        self._retry_topic = retry_topic
+        """Of this group; in other retry topics it has not failed yet."""
         self._lanes: dict[HeldQueue, Lane] = {}
         self._ready: deque[Chain] = deque()
         self._aside: dict[Lane, list[Chain]] = {}
@@ -126,7 +131,7 @@ class Dispatcher:
 
     def start(self, held: HeldQueue) -> None:
         """Take records of a claim from now on."""
-        self._lanes[held] = Lane(held)
+        self._lanes[held] = Lane(held, held.place[0] == self._retry_topic)
 
     def stop(self, held: HeldQueue, *, is_lost: bool) -> list[Job]:
         """Hand out nothing more of a claim; return jobs whose outcome does not count any more."""
@@ -353,8 +358,8 @@ class Dispatcher:
 
     def failure(self, job: Job, record: ConsumedRecord, error: str, delay_ms: int) -> Failure:
         """Return the failure to tell of a record."""
-        held = job.chain.lane.held
-        return Failure(held, record.offset, known_attempts(held, record), error, delay_ms)
+        lane = job.chain.lane
+        return Failure(lane.held, record.offset, known_attempts(lane, record), error, delay_ms)
 
     def failure_stored(self, told: Failed, now: float) -> None:
         """Take in that the home group knows of a failure."""
@@ -411,7 +416,9 @@ class Dispatcher:
         return self._suspended[0][0] if self._suspended else None
 
 
-def known_attempts(held: HeldQueue, record: ConsumedRecord) -> int:
-    """Return how often a record failed, in its queue or before it came into it."""
-    known = held.attempts.get(record.offset)
-    return record.attempts if known is None else known[0]
+def known_attempts(lane: Lane, record: ConsumedRecord) -> int:
+    """Return how often a record failed in this group, in its queue or before it came into it."""
+    known = lane.held.attempts.get(record.offset)
+    if known is not None:
+        return known[0]
+    return record.attempts if lane.is_retries else 0

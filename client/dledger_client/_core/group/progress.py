@@ -98,11 +98,9 @@ class Progress:
     def take(self, first: int, end: int) -> list[Range]:
         """Note that a run was fetched; return its parts that are not done.
 
-        Offsets between the run before and this one hold nothing that can be delivered: they were
-        trimmed, or could not be decoded. So they are done.
+        Offsets between the run before and this one stay as they are: who knows that they hold no
+        record of this consumer calls `done`. What nobody knows of is delivered by the next claim.
         """
-        if first > self.taken:
-            self.done(self.taken, first)
         self.taken = max(self.taken, end)
         if not self._leaves_out:
             return [Range(first, end)]

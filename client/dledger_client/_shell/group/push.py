@@ -28,6 +28,7 @@ from dledger_client.config import ConsumeOrder, PushConfig, StartAt
 from dledger_client.errors import ClientError
 from dledger_client.model import DeadLetter
 from dledger_client.records import ConsumedRecord
+from dledger_proto.names import RETRY_TOPIC_PREFIX
 from dledger_proto.v1 import delivery_pb2
 
 TAKE_RECORDS: Final = 256
@@ -81,6 +82,7 @@ class PushEngine:
         # An offset that the log has lost goes on at the oldest record, never behind the newest.
         self.fetching = ConsumerEngine(bootstrap, replace(consumer, start_at=StartAt.FIRST))
         self.fetching.on_settled = self._settled
+        self.fetching.on_empty = self._nothing_at
         self._is_ordered = consumer.order is not ConsumeOrder.CONCURRENT
         self._dispatcher = Dispatcher(
             key_of=key_of if consumer.order is ConsumeOrder.KEY else None,
@@ -88,6 +90,7 @@ class PushEngine:
             batch_size=config.batch_size,
             listener_seconds=config.listener_timeout_ms / 1_000,
             limits=FlowLimits(config.queue_records, config.queue_bytes, config.queue_span),
+            retry_topic=RETRY_TOPIC_PREFIX + group,
         )
         self._caller = Caller(listener, is_batch=config.batch_size > 1, threads=config.concurrency)
         cluster, queries = self.fetching.cluster, self.fetching.queries
@@ -206,6 +209,12 @@ class PushEngine:
         self._may_have_news = True
         self._refill()
         self._run_ready()
+
+    def _nothing_at(self, place: Place, first: int, end: int) -> None:
+        """Take offsets for done that hold no record."""
+        for held in self._held:
+            if held.place == place:
+                held.progress.done(first, end)
 
     def _refill(self) -> None:
         """Take records from the fetch buffer, of queues that have room."""

@@ -1,0 +1,85 @@
+"""What a push consumer promises when something is refused, missing or late."""
+
+import logging
+
+import pytest
+
+from dledger_client import AsyncPushConsumer, ConsumedRecord
+from dledger_client._shell.group.push import PushEngine
+from dledger_client.unreadable import Unreadable
+from tests.unit.client.helpers import eventually, run
+from tests.unit.client.model_cluster import topic_id
+from tests.unit.client.test_push_shell import push_config
+from tests.unit.client.test_subscribe_shell import fake, fill
+
+
+def engine_of(consumer: AsyncPushConsumer) -> PushEngine:
+    return consumer._engine
+
+
+# What the log does not hold.
+
+
+def test_records_that_were_trimmed_are_done_and_no_others() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 20)
+            cluster.minimums[topic_id("t"), 0] = 5
+            seen: list[int] = []
+
+            async def listener(record: ConsumedRecord) -> None:
+                seen.append(record.offset)
+
+            async with AsyncPushConsumer(cluster.bootstrap, "g", "t", listener, push_config()):
+                await eventually(lambda: group.floor("t", 0) == 20, "the floor passes the gap")
+            assert seen == list(range(5, 20))
+
+    run(body())
+
+
+def test_a_batch_that_is_left_out_at_the_end_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 3)
+            seen: list[int] = []
+
+            async def listener(record: ConsumedRecord) -> None:
+                seen.append(record.offset)
+
+            async with AsyncPushConsumer(
+                cluster.bootstrap, "g", "t", listener, push_config()
+            ) as consumer:
+                await eventually(lambda: len(seen) == 3, "all records")
+                fetching = engine_of(consumer).fetching
+                fetching.core.buffer._passed_over.append(Unreadable("a", "t", 0, 3, 6, "zeros"))
+                fetching.wake()
+                await eventually(lambda: group.floor("t", 0) == 6, "the floor passes the batch")
+
+    with caplog.at_level(logging.ERROR):
+        run(body())
+
+
+def test_a_member_that_is_behind_moves_no_consumer() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 9)
+            seen: list[int] = []
+
+            async def listener(record: ConsumedRecord) -> None:
+                seen.append(record.offset)
+
+            async with AsyncPushConsumer(
+                cluster.bootstrap, "g", "t", listener, push_config()
+            ) as consumer:
+                await eventually(lambda: len(seen) == 9, "all records")
+                fetching = engine_of(consumer).fetching
+                read = fetching.core.read(("t", 0))
+                fetching.core._lose(read, "9 of 0..4")
+                fetching.wake()
+                await eventually(lambda: not read.is_lost, "it goes on")
+                assert read.fetch_at == 9, "where it was, not at the beginning"
+                await fill(cluster, 0, 9, 12)
+                await eventually(lambda: group.floor("t", 0) == 12, "all done")
+            assert seen == list(range(12))
+
+    run(body())
