@@ -1,8 +1,10 @@
 """The core of a group's consumer: grants, claims, commits, resets, leases, in virtual time."""
 
+import pytest
+
 from dledger_client._core.group import actions
 from dledger_client._core.group.actions import Why
-from dledger_client._core.group.failures import Failure
+from dledger_client._core.group.failures import REST_SECONDS_MAX, Failure
 from dledger_client._core.group.queues import QueueState
 from dledger_client.errors import error_of
 from dledger_proto.errors import Code
@@ -286,6 +288,70 @@ def test_a_queue_of_which_something_is_refused_begins_anew() -> None:
     driver.wait(1.1)
     (again,) = driver.claim(floor=0)
     assert (again.epoch, again.progress.floor) == (5, 0)
+
+
+def answer_failures(driver: GroupDriver, *codes: Code) -> list[int]:
+    """Answer the failures under way; return their offsets."""
+    ((call, request),) = driver.asked(pb.FailRecordsRequest)
+    rows = [pb.FailRecordsReply.Row(code=code, attempts=1) for code in codes]
+    driver.core.answered(call, pb.FailRecordsReply(rows=rows, now_ms=1), driver.now)
+    return [failed.offset for failed in request.records]
+
+
+@pytest.mark.parametrize(
+    "code", [Code.TOO_MANY_TIMERS, Code.QUEUE_NOT_FOUND, Code.TOPIC_NOT_FOUND, Code.DISK_FULL]
+)
+def test_one_failure_that_is_refused_rests_and_everything_else_goes_on(code: Code) -> None:
+    driver = GroupDriver()
+    _, held = driver.serve((0, 5))
+    queue = held["t", 0]
+    driver.core.fail(Failure(queue, 0, 0, "bad"), driver.now)
+    assert answer_failures(driver, code) == [0]
+    assert not driver.all_of(actions.StopQueue), "the queue stays"
+    assert queue.may_hand_out(driver.now)
+    driver.core.fail(Failure(queue, 1, 0, "bad"), driver.now)
+    assert answer_failures(driver, Code.OK) == [1], "others do not wait for it"
+    assert (queue.progress.floor, queue.progress.ranges()) == (0, [(1, 2)])
+    pauses: list[float] = []
+    for _ in range(10):
+        before = driver.now
+        while not (asked := driver.asked(pb.FailRecordsRequest)):
+            driver.wait(0.25)
+        pauses.append(driver.now - before)
+        rows = [pb.FailRecordsReply.Row(code=code)]
+        driver.core.answered(asked[0][0], pb.FailRecordsReply(rows=rows, now_ms=1), driver.now)
+    assert pauses[:4] == [0.25, 0.5, 1.0, 2.0]
+    assert max(pauses) == REST_SECONDS_MAX
+    driver.wait(REST_SECONDS_MAX)
+    assert answer_failures(driver, Code.OK) == [0]
+    assert queue.progress.floor == 2
+
+
+def test_a_queue_that_is_asked_back_does_not_wait_for_a_failure_that_is_refused() -> None:
+    driver = GroupDriver()
+    stream, held = driver.serve((0, 5))
+    queue = held["t", 0]
+    driver.core.fail(Failure(queue, 0, 0, "bad"), driver.now)
+    answer_failures(driver, Code.TOO_MANY_TIMERS)
+    driver.assign(stream, (0, 5), revoked=0)
+    driver.core.let_go(queue, driver.now)
+    assert driver.release() == [0]
+    assert not driver.commit(), "the record is not done: its next owner gets it"
+
+
+def test_a_claim_that_does_not_help_is_not_made_again_and_again() -> None:
+    driver = GroupDriver()
+    _, held = driver.serve((0, 5))
+    driver.core.fail(Failure(held["t", 0], 0, 0, "bad"), driver.now)
+    answer_failures(driver, Code.INVALID_ARGUMENT)
+    assert driver.one(actions.StopQueue).why is Why.RESET
+    driver.wait(1.1)
+    (again,) = driver.claim(floor=0)
+    driver.core.fail(Failure(again, 0, 0, "bad"), driver.now)
+    answer_failures(driver, Code.INVALID_ARGUMENT)
+    assert not driver.all_of(actions.StopQueue)
+    driver.wait(0.5)
+    assert answer_failures(driver, Code.OK) == [0]
 
 
 def test_a_paused_group_hands_out_nothing_until_it_goes_on() -> None:

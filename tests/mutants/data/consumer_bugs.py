@@ -42,6 +42,43 @@ CONSUMER_BUGS: Final[Sequence[Mutant]] = (
         [f"{DISPATCH}.test_concurrent_jobs_of_a_queue_run_side_by_side_and_the_floor_waits"],
     ),
     Mutant(
+        "consumer-takes-a-gap-for-done",
+        "what a fetch leaves out between two runs counts as consumed",
+        [
+            Edit(
+                f"{GROUP}.progress:Progress.take",
+                "self.taken = max(self.taken, end)",
+                "self.done(min(self.taken, first), first) if first > self.taken else None\n"
+                "        self.taken = max(self.taken, end)",
+            )
+        ],
+        [f"{DISPATCH}.test_a_record_that_a_fetch_left_out_is_not_done"],
+    ),
+    Mutant(
+        "consumer-restarts-a-queue-for-one-refusal",
+        "a failure that the home group refuses makes the consumer drop all it has of the queue",
+        [
+            Edit(
+                f"{GROUP}.failures:Failures._ends_the_claim",
+                "return code in (Code.FENCED, Code.OFFSET_RESET)",
+                "return True",
+            )
+        ],
+        [f"{CONSUMER}.test_one_failure_that_is_refused_rests_and_everything_else_goes_on:340"],
+    ),
+    Mutant(
+        "consumer-counts-failures-of-another-group",
+        "a record that another group failed to handle comes with those attempts",
+        [
+            Edit(
+                f"{GROUP}.dispatch:known_attempts",
+                "record.attempts if lane.is_retries else 0",
+                "record.attempts",
+            )
+        ],
+        [f"{DISPATCH}.test_failures_in_another_group_are_no_attempts_in_this_one"],
+    ),
+    Mutant(
         "consumer-hands-out-after-its-lease",
         "an ordered consumer hands out records although its lease is over",
         [

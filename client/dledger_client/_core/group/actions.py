@@ -97,6 +97,16 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureRests:
+    """The home group refused a failure; it is told again after a pause. For people only."""
+
+    held: HeldQueue
+    offset: int
+    error: ClientError
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CommitDone:
     """What a `commit` asked for is stored, or is not."""
 
@@ -119,6 +129,6 @@ class Ended:
 
 
 Action = (
-    OpenSession | TellSession | CloseSession | Ask | StartQueue | StopQueue | Failed | CommitDone
-    | Joined | Ended | RefreshRoutes
+    OpenSession | TellSession | CloseSession | Ask | StartQueue | StopQueue | Failed | FailureRests
+    | CommitDone | Joined | Ended | RefreshRoutes
 )  # fmt: skip

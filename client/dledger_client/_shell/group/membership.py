@@ -172,6 +172,11 @@ class Membership:
         match action:
             case group_actions.Failed():
                 self._user.failure_stored(action)
+            case group_actions.FailureRests(held, offset, error, seconds):
+                _LOG.warning(
+                    "%s@%d: its failure is not taken, told again in %.2f s: %s",
+                    held.name, offset, seconds, error,
+                )  # fmt: skip
             case group_actions.Joined(group):
                 self.group.CopyFrom(group)
             case group_actions.Ended(error):
