@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from dledger_proto.errors import Code
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import delivery_pb2 as dpb
 from dledger_proto.v1 import delivery_pb2_grpc as rpc
-from tests.integration.cluster import Member
+from tests.integration.cluster import Member, eventually
 from tests.integration.test_groups import two_groups
+from tests.integration.test_sessions import Consumer
 
 RECORDS = 6
 
@@ -23,7 +26,7 @@ RECORDS = 6
 class Owner:
     """A consumer of the group `billing` made by hand, in one queue of the topic `t`."""
 
-    def __init__(self, member: Member, queue: int, name: str, epoch: int) -> None:
+    def __init__(self, member: Member, queue: int, name: str, epoch: int = 0) -> None:
         self._stub: Any = rpc.DeliveryStub(member.channel)
         self._broker: Any = member.broker
         self._metadata = member.metadata
@@ -82,36 +85,74 @@ def test_progress_from_the_first_claim_to_the_dead_letters(
             address = groups["red"]["n1"].address
             async with AsyncAdmin(address) as admin, AsyncProducer(address) as producer:
                 await admin.create_topic("t", queues_per_group=1)
-                await admin.create_consumer_group("billing", start=StartFrom.FIRST)
+                made = await admin.create_consumer_group("billing", start=StartFrom.FIRST)
                 route = await admin.describe_topic("t")
                 for queue in range(2):
                     for number in range(RECORDS):
                         await producer.send("t", b"%d" % number, queue=queue, keys=[f"k{number}"])
                 owners = [
-                    Owner(groups[route.group_of(queue) or ""]["n1"], queue, "a", 5)
+                    Owner(groups[route.group_of(queue) or ""]["n1"], queue, "a")
                     for queue in range(2)
                 ]
-                await check_fences(groups, owners)
+                await check_fences(groups, groups[made.coordinator], owners)
                 await check_lag_and_resets(admin, owners)
                 await check_dead_letters(admin, address, owners, capsys)
 
     asyncio.run(run())
 
 
-async def check_fences(groups: dict[str, dict[str, Member]], owners: list[Owner]) -> None:
-    for owner in owners:
-        row = await owner.claim()
-        assert (Code(row.code), row.floor) == (Code.OK, 0)
-        assert await owner.commit(1, (2, 3)) is Code.OK
-        newer = Owner(groups["red"]["n2"], owner.queue.queue, "b", 7)
-        newer._metadata = owner._metadata
-        row = await newer.claim()
-        assert (row.floor, [(each.first, each.end) for each in row.done]) == (1, [(2, 3)])
-        assert await owner.commit(3) is Code.FENCED
-        row = await owner.claim()
-        assert (Code(row.code), row.holder) == (Code.FENCED, "b")
-        owner.epoch = 9
-        assert Code((await owner.claim()).code) is Code.OK
+@asynccontextmanager
+async def granted(coordinator: dict[str, Member], name: str) -> AsyncIterator[dict[int, int]]:
+    """Yield the epochs by which a consumer has the queues of `t`, while it has a session."""
+
+    async def led() -> Member | None:
+        for member in coordinator.values():
+            if (await member.status()).role == "leader":
+                return member
+        return None
+
+    member = await eventually(led, "a leader of the coordinator")
+    consumer = Consumer(member, name, consumer_group="billing")
+
+    async def has_both() -> dict[int, int]:
+        held = {queue: epoch for (topic, queue), epoch in consumer.held.items() if topic == "t"}
+        return held if len(held) == 2 else {}
+
+    try:
+        yield await eventually(has_both, f"{name} has both queues")
+        await consumer.say(leave=dpb.Leave())
+    finally:
+        await consumer.close()
+
+
+async def check_fences(
+    groups: dict[str, dict[str, Member]], coordinator: dict[str, Member], owners: list[Owner]
+) -> None:
+    async with granted(coordinator, "a") as epochs:
+        for owner in owners:
+            owner.epoch = epochs[owner.queue.queue]
+            row = await owner.claim()
+            assert (Code(row.code), row.floor) == (Code.OK, 0)
+            assert await owner.commit(1, (2, 3)) is Code.OK
+            forger = Owner(groups["red"]["n2"], owner.queue.queue, "evil", (1 << 64) - 1)
+            forger._metadata = owner._metadata
+            row = await forger.claim()
+            assert (Code(row.code), row.floor) == (Code.FENCED, 0)
+            assert await owner.commit(1) is Code.OK
+    async with granted(coordinator, "b") as epochs:
+        for owner in owners:
+            queue = owner.queue.queue
+            newer = Owner(groups["red"]["n2"], queue, "b", epochs[queue])
+            newer._metadata = owner._metadata
+            row = await newer.claim()
+            assert (row.floor, [(each.first, each.end) for each in row.done]) == (1, [(2, 3)])
+            assert await owner.commit(3) is Code.FENCED
+            row = await owner.claim()
+            assert (Code(row.code), row.holder) == (Code.FENCED, "b")
+    async with granted(coordinator, "a") as epochs:
+        for owner in owners:
+            owner.epoch = epochs[owner.queue.queue]
+            assert Code((await owner.claim()).code) is Code.OK
 
 
 async def check_lag_and_resets(admin: AsyncAdmin, owners: list[Owner]) -> None:

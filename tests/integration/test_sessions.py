@@ -32,8 +32,8 @@ class Consumer:
         self.ended = Code.OK
         self.error = Code.OK
         self.hint = ""
-        join.setdefault("subscriptions", [pb.Subscription(topic="t")])
-        self._join = pb.Join(consumer_group="g", member_id=name, client="test", **join)
+        join = {"consumer_group": "g", "subscriptions": [pb.Subscription(topic="t")], **join}
+        self._join = pb.Join(member_id=name, client="test", **join)
         self._task = asyncio.create_task(self._run())
 
     async def say(self, **what: Any) -> None:

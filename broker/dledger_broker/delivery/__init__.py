@@ -1,6 +1,7 @@
 """Delivery: who consumes what, at the leader that coordinates it (D20, D24).
 
 coordinator     The consumer groups that one broker group coordinates, while this member leads it
+grants          Only what the coordinator granted raises the fence of a queue
 group_proto     What consumers and people are told of a consumer group, as protobuf
 joining         From what a consumer says when it joins to the command for the log
 led_group       One consumer group: it ends sessions, and deals out queues

@@ -28,6 +28,7 @@ from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.cluster.view import ClusterView
 from dledger_broker.config.model import MemberConfig
 from dledger_broker.delivery.coordinator import Coordinator
+from dledger_broker.delivery.grants import Grants
 from dledger_broker.group.duty import EVERYTHING
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.log_trace import LogTrace
@@ -183,6 +184,7 @@ class Member:
                 *(authorities if name == config.control_group else (None, None)),
                 self._followers.get(name),
                 self._coordinators[name],
+                Grants(messaging.view, self._cluster_view, self._channels),
             )
             for name, messaging in messagings.items()
         }

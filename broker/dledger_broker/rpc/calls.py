@@ -27,6 +27,7 @@ from dledger_broker.cluster.consumer_groups import ConsumerGroupAuthority
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
 from dledger_broker.delivery.coordinator import Coordinator
+from dledger_broker.delivery.grants import Grants
 from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
 from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.rpc.admission import AdmissionControl, Work
@@ -80,6 +81,8 @@ class HostedGroup:
     """Takes over the decisions about topics; None when the group is the control group."""
     coordinator: Coordinator | None = None
     """Keeps the consumers of consumer groups; None in tests that need none."""
+    grants: Grants | None = None
+    """Asks coordinators what they granted; None in tests that need none."""
 
 
 def group_named(groups: Mapping[str, HostedGroup], name: str) -> HostedGroup:

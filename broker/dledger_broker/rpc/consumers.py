@@ -3,6 +3,7 @@
 Not owned: what is told (`delivery.group_proto`), which member executes a call (`table`, `calls`).
 """
 
+from dledger_broker.delivery.grants import granted
 from dledger_broker.delivery.group_proto import described
 from dledger_broker.rpc.calls import Call
 from dledger_proto.v1 import delivery_pb2 as pb
@@ -20,3 +21,11 @@ async def nudge(call: Call, request: pb.NudgeConsumersRequest) -> pb.NudgeConsum
     """Tell all consumers of a group to claim their queues again."""
     await call.messaging.view.confirm()
     return pb.NudgeConsumersReply(told=call.coordinator.led_by_name(request.name).nudge())
+
+
+async def check_grants(call: Call, request: pb.CheckGrantsRequest) -> pb.CheckGrantsReply:
+    """Say which queues a consumer has, and by which epochs."""
+    await call.messaging.view.confirm()
+    retry, _ = call.coordinator.find(request.consumer_group)
+    rows = call.messaging.view.machine.queries.consumers(retry.topic_id)
+    return granted(rows, request)

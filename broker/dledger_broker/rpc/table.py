@@ -80,6 +80,10 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
         delivery_pb2.NudgeConsumersReply, ADMINISTRATION, LEADER, consumers.nudge,
     ),
     Row(
+        DELIVERY, "CheckGrants", delivery_pb2.CheckGrantsRequest, delivery_pb2.CheckGrantsReply,
+        QUERY, LEADER, consumers.check_grants, counted("queues", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
         ADMIN, "CreateTopic", pb.CreateTopicRequest, pb.CreateTopicReply,
         ADMINISTRATION, CONTROL, admin.create_topic,
     ),

@@ -434,6 +434,58 @@ class NudgeConsumersReply(_message.Message):
 Global___NudgeConsumersReply: _TypeAlias = NudgeConsumersReply  # noqa: Y015
 
 @_typing.final
+class CheckGrantsRequest(_message.Message):
+    """The home group of queues asks before it takes a claim that raises their fence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    consumer_group: _builtins.str
+    member_id: _builtins.str
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___GrantedQueue]:
+        """id, queue, epoch of each"""
+
+    def __init__(
+        self,
+        *,
+        consumer_group: _builtins.str = ...,
+        member_id: _builtins.str = ...,
+        queues: _abc.Iterable[Global___GrantedQueue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group", "member_id", b"member_id", "queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckGrantsRequest: _TypeAlias = CheckGrantsRequest  # noqa: Y015
+
+@_typing.final
+class CheckGrantsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANTED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def granted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """of each: the consumer has the queue now, by this epoch"""
+
+    def __init__(
+        self,
+        *,
+        granted: _abc.Iterable[_builtins.bool] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckGrantsReply: _TypeAlias = CheckGrantsReply  # noqa: Y015
+
+@_typing.final
 class Subscription(_message.Message):
     """Sessions. The leader of the coordinator keeps them; metadata dledger-group names the broker
     group. Another member answers NOT_LEADER with the leader's address and forwards nothing. The

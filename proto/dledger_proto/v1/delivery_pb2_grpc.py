@@ -61,6 +61,11 @@ class DeliveryStub:
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.NudgeConsumersRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_delivery__pb2.NudgeConsumersReply.FromString,
                 _registered_method=True)
+        self.CheckGrants = channel.unary_unary(
+                '/dledger.v1.Delivery/CheckGrants',
+                request_serializer=dledger_dot_v1_dot_delivery__pb2.CheckGrantsRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_delivery__pb2.CheckGrantsReply.FromString,
+                _registered_method=True)
         self.ClaimQueues = channel.unary_unary(
                 '/dledger.v1.Delivery/ClaimQueues',
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.ClaimQueuesRequest.SerializeToString,
@@ -145,6 +150,12 @@ class DeliveryServicer:
         raise NotImplementedError('Method not implemented!')
 
     def NudgeConsumers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckGrants(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -238,6 +249,11 @@ def add_DeliveryServicer_to_server(servicer, server):
                     servicer.NudgeConsumers,
                     request_deserializer=dledger_dot_v1_dot_delivery__pb2.NudgeConsumersRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_delivery__pb2.NudgeConsumersReply.SerializeToString,
+            ),
+            'CheckGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckGrants,
+                    request_deserializer=dledger_dot_v1_dot_delivery__pb2.CheckGrantsRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_delivery__pb2.CheckGrantsReply.SerializeToString,
             ),
             'ClaimQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.ClaimQueues,
@@ -427,6 +443,33 @@ class Delivery:
             '/dledger.v1.Delivery/NudgeConsumers',
             dledger_dot_v1_dot_delivery__pb2.NudgeConsumersRequest.SerializeToString,
             dledger_dot_v1_dot_delivery__pb2.NudgeConsumersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Delivery/CheckGrants',
+            dledger_dot_v1_dot_delivery__pb2.CheckGrantsRequest.SerializeToString,
+            dledger_dot_v1_dot_delivery__pb2.CheckGrantsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -107,6 +107,7 @@ class DeliveryStub:
     DescribeConsumerGroup: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.DescribeConsumerGroupRequest, _delivery_pb2.DescribeConsumerGroupReply]
     """To the coordinator."""
     NudgeConsumers: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.NudgeConsumersRequest, _delivery_pb2.NudgeConsumersReply]
+    CheckGrants: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.CheckGrantsRequest, _delivery_pb2.CheckGrantsReply]
     ClaimQueues: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ClaimQueuesRequest, _delivery_pb2.ClaimQueuesReply]
     """To the home group of the queues."""
     ReleaseQueues: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ReleaseQueuesRequest, _delivery_pb2.ReleaseQueuesReply]
@@ -133,6 +134,7 @@ class DeliveryAsyncStub(DeliveryStub):
     DescribeConsumerGroup: _aio.UnaryUnaryMultiCallable[_delivery_pb2.DescribeConsumerGroupRequest, _delivery_pb2.DescribeConsumerGroupReply]  # type: ignore[assignment]
     """To the coordinator."""
     NudgeConsumers: _aio.UnaryUnaryMultiCallable[_delivery_pb2.NudgeConsumersRequest, _delivery_pb2.NudgeConsumersReply]  # type: ignore[assignment]
+    CheckGrants: _aio.UnaryUnaryMultiCallable[_delivery_pb2.CheckGrantsRequest, _delivery_pb2.CheckGrantsReply]  # type: ignore[assignment]
     ClaimQueues: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ClaimQueuesRequest, _delivery_pb2.ClaimQueuesReply]  # type: ignore[assignment]
     """To the home group of the queues."""
     ReleaseQueues: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ReleaseQueuesRequest, _delivery_pb2.ReleaseQueuesReply]  # type: ignore[assignment]
@@ -186,6 +188,13 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_pb2.NudgeConsumersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_pb2.NudgeConsumersReply, _abc.Awaitable[_delivery_pb2.NudgeConsumersReply]]: ...
+
+    @_abc_1.abstractmethod
+    def CheckGrants(
+        self,
+        request: _delivery_pb2.CheckGrantsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.CheckGrantsReply, _abc.Awaitable[_delivery_pb2.CheckGrantsReply]]: ...
 
     @_abc_1.abstractmethod
     def ClaimQueues(

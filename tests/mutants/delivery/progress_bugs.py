@@ -9,6 +9,7 @@ from tests.mutants.rewrite import Edit
 PROGRESS: Final = "dledger.state.progress"
 CLAIMS: Final = "unit.state.test_progress"
 FAILURES: Final = "unit.state.test_failures"
+GRANTS: Final = "unit.delivery.test_grants"
 
 PROGRESS_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -34,6 +35,30 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{CLAIMS}.test_an_ordered_claim_is_a_lease_by_leader_stamps"],
+    ),
+    Mutant(
+        "fence-raised-by-anybody",
+        "a claim by a number that somebody made up closes a queue for ever (D21)",
+        [
+            Edit(
+                "dledger_broker.delivery.grants:granted",
+                "grant is not None and is_held and grant.epoch == each.epoch",
+                "True",
+            )
+        ],
+        [f"{GRANTS}.test_no_number_that_somebody_made_up_closes_a_queue"],
+    ),
+    Mutant(
+        "fence-raised-unasked",
+        "a claim above the fence is taken without the coordinator's word (D21)",
+        [
+            Edit(
+                "dledger_broker.delivery.grants:Grants._raises",
+                "return epoch > fence",
+                "return False",
+            )
+        ],
+        [f"{GRANTS}.test_another_broker_group_is_asked_for_what_it_granted"],
     ),
     Mutant(
         "reset-ends-the-lease",

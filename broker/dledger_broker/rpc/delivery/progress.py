@@ -21,6 +21,9 @@ from dledger_proto.v1 import delivery_pb2 as dpb
 async def claim_queues(call: Call, request: dpb.ClaimQueuesRequest) -> dpb.ClaimQueuesReply:
     """Claim queues for a consumer, or renew its claims."""
     wanted = await _wanted(call, request.queues)
+    grants = call.group.grants
+    if grants is not None:
+        wanted = await grants.checked(request.consumer_group, request.member_id, wanted)
     claimed = await progress.claim_queues(
         call.messaging, request.consumer_group, request.member_id, wanted
     )
