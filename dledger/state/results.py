@@ -133,7 +133,10 @@ class FailureStored(NamedTuple):
     attempts: int = 0
     """Now."""
     is_dead: bool = False
-    """No further try: it is in the dead letters, or dropped if the group has none."""
+    """No further try: it is in the dead letters, or dropped if the group has none.
+
+    Told of an ordered group also when the record was done before.
+    """
     due_ms: int = 0
     """Leader time of the next try."""
 

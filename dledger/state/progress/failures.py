@@ -112,7 +112,8 @@ class FailRecords(Command[FailuresStored]):
         if not 0 <= failed.offset < queue.maximum:
             raise _outside(failed.offset, queue)
         if row.is_done(failed.offset):
-            return FailureStored(Code.OK, "", failed.attempts + 1)
+            # Of an ordered group it was dead, or committed: the consumer must not wait for a try.
+            return FailureStored(Code.OK, "", failed.attempts + 1, is_dead=group.is_ordered)
         if failed.offset < queue.minimum:
             raise _outside(failed.offset, queue)
         return self._of_waiting(state, group, failed, queue, row, entry)

@@ -1097,7 +1097,7 @@ class FailRecordsReply(_message.Message):
         attempts: _builtins.int
         """now"""
         dead: _builtins.bool
-        """it went to the dead letters, or was dropped"""
+        """no further try: dead, dropped, or (ordered) done before"""
         due_ms: _builtins.int
         """leader time of the next delivery"""
         def __init__(

@@ -151,6 +151,18 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
         [f"{FAILURES}.test_a_failure_that_is_told_twice_counts_once"],
     ),
     Mutant(
+        "dead-record-comes-back",
+        "who tells the last failure of an ordered group twice is told to try the record again",
+        [
+            Edit(
+                f"{PROGRESS}.failures:FailRecords._fail",
+                "is_dead=group.is_ordered",
+                "is_dead=False",
+            )
+        ],
+        [f"{FAILURES}.test_an_ordered_record_stays_suspended_until_it_is_dead"],
+    ),
+    Mutant(
         "retry-and-not-done",
         "a record that failed is tried again, and stays in its queue, too (D25)",
         [Edit(f"{PROGRESS}.failures:_move", "row.finish(floor, done)", "pass")],

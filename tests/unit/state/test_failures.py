@@ -227,6 +227,8 @@ def test_an_ordered_record_stays_suspended_until_it_is_dead() -> None:
     assert taken.row is not None
     assert dict(taken.row.suspended) == {0: (2, 3_000)}
     assert fail(driven, 0, 2) == FailureStored(Code.OK, "", 3, is_dead=True)
+    # The consumer tells it again when the answer was lost, and must not wait for a try.
+    assert fail(driven, 0, 2) == FailureStored(Code.OK, "", 3, is_dead=True)
     assert where_is(driven, 0) == (True, 0, 0, 1)
     row = progress(driven)
     assert (row.floor, row.suspended) == (1, {})
