@@ -144,7 +144,7 @@ class ConsumeOrder(enum.IntEnum):
     """What a consumer group hands out one after the other.
 
     CONCURRENT: nothing. QUEUE: the records of a queue. KEY: the records of a queue that have the
-    same key.
+    same ordering key; of records without one, the first of their keys.
     """
 
     CONCURRENT = 0
@@ -238,7 +238,8 @@ class PushConfig:
             function goes on in its thread; what it returns does not count any more.
         queue_records: Records of one queue in hand, beyond which no more are taken (S102).
         queue_bytes: Bytes of them.
-        queue_span: Offsets from the oldest record that is not done to the newest in hand.
+        queue_span: Offsets from the oldest record that is not done to the newest in hand. With the
+            order KEY it does not count while a record that failed waits for its next try.
         close_timeout_ms: How long `close` waits until the listener has finished what it has.
         broadcast: Every consumer gets every record. Offsets are kept in `offsets_file`, and what
             fails is not delivered again (S86, S112).

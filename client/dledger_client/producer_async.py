@@ -96,7 +96,8 @@ class AsyncProducer:
         """Send one message and wait until it is stored on a majority.
 
         `tag` and `keys` are for filters and lookups; `ordering_key`, `queue` and `selector` (which
-        gets `argument`) bind the message to a queue, at most one of them. Waits while the buffer
+        gets `argument`) bind the message to a queue, at most one of them. The ordering key is
+        stored with the message: consumers that keep order per key go by it. Waits while the buffer
         is full. Cancelling the wait does not take the message back. Raises MessageIllegal before
         anything is sent, NotStored or UnknownOutcome after.
 
@@ -107,7 +108,7 @@ class AsyncProducer:
         self._runner.check_may_wait()
         if topic not in self._checked:
             self._check_topic(topic)
-        record, size = make_record(body, tag, key, keys, properties)
+        record, size = make_record(body, tag, key, keys, properties, ordering_key)
         pin = None
         due_ms = _due(delay_ms, deliver_at_ms, delay_level)
         if due_ms or queue is not None or ordering_key is not None or selector is not None:
@@ -141,7 +142,7 @@ class AsyncProducer:
         records: list[Message] = []
         size = 0
         for message in messages:
-            record, record_size = taken_over(message)
+            record, record_size = taken_over(message, ordering_key)
             records.append(record)
             size += record_size
         if not records:
@@ -186,7 +187,7 @@ class AsyncProducer:
         """
         if topic not in self._checked:
             self._check_topic(topic)
-        record, size = make_record(body, tag, key, keys, properties)
+        record, size = make_record(body, tag, key, keys, properties, ordering_key)
         pin = None
         due_ms = _due(delay_ms, deliver_at_ms, delay_level)
         if due_ms or queue is not None or ordering_key is not None or selector is not None:
@@ -212,7 +213,7 @@ class AsyncProducer:
     ) -> None:
         """Hand one message over without an outcome: no answer, no repeat, no message id."""
         self._check_topic(topic)
-        record, size = make_record(body, tag, key, keys, properties)
+        record, size = make_record(body, tag, key, keys, properties, ordering_key)
         due_ms = _due(delay_ms, deliver_at_ms, delay_level)
         pin = _pin(queue, ordering_key, None, None, due_ms)
         timeout = self._timeout(None)
@@ -283,6 +284,4 @@ def _pin(
         raise illegal(f"queue: {queue!r}, must be an integer from 0")
     if isinstance(ordering_key, str):
         ordering_key = ordering_key.encode()
-    elif ordering_key is not None and not isinstance(ordering_key, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise illegal(f"ordering_key: {ordering_key!r}, must be str or bytes")
     return Pin(queue, ordering_key, selector, argument, delivery_time_ms)

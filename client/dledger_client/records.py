@@ -12,6 +12,7 @@ from functools import cached_property
 from dledger_client.errors import ClientError, error_of
 from dledger_client.unreadable import CONSUMER_REMEDY, Unreadable
 from dledger_proto.batch.codec import BatchView, Record
+from dledger_proto.batch.properties import KEY_SEPARATOR, KEYS_NAME, ORDERING_KEY_NAME
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import RowOrigin
 
@@ -177,9 +178,31 @@ class ConsumedRecord:
         return self._record.keys
 
     @property
+    def ordering_key(self) -> str:
+        """By which its producer kept it in order; empty: it gave none, or did not store it."""
+        return self._record.properties.get(ORDERING_KEY_NAME, "")
+
+    @property
+    def order_by(self) -> str:
+        """What order per key goes by: the ordering key, else the first of its keys; empty: none.
+
+        The body is not looked at: it may be one that cannot be decompressed here.
+        """
+        try:
+            properties = self._batch.view.properties(self._at)
+        except DledgerError as error:
+            raise self._batch.broken(error) from error
+        ordering_key = properties.get(ORDERING_KEY_NAME)
+        if ordering_key is not None:
+            return ordering_key
+        return properties.get(KEYS_NAME, "").split(KEY_SEPARATOR, 1)[0]
+
+    @property
     def properties(self) -> dict[str, str]:
         """Its other properties."""
-        return dict(self._record.properties)
+        others = dict(self._record.properties)
+        others.pop(ORDERING_KEY_NAME, None)
+        return others
 
     @property
     def time_ms(self) -> int:

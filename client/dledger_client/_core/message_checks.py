@@ -14,6 +14,7 @@ from dledger_client.errors import (
     invalid,
 )
 from dledger_proto.batch.codec import BATCH_HEADER_SIZE, Record, encode_batch
+from dledger_proto.batch.properties import ORDERING_KEY_NAME
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     BODY_SIZE_MAX,
@@ -56,10 +57,12 @@ def make_record(
     key: str | None = None,
     keys: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
+    ordering_key: str | bytes | None = None,
 ) -> tuple[Record, int]:
     """Return a message as a record and an upper bound of its bytes in a batch.
 
-    Raises MessageIllegal or MessageTooLarge naming field, value and limit.
+    The record carries its ordering key as a property. Raises MessageIllegal or MessageTooLarge
+    naming field, value and limit.
     """
     if type(body) is not bytes:
         body = _body_of(body)
@@ -67,6 +70,9 @@ def make_record(
         raise MessageTooLarge(
             Code.MESSAGE_TOO_LARGE, f"body: {len(body)} bytes, at most {BODY_SIZE_MAX}"
         )
+    if ordering_key is not None:
+        own = _copied(properties) or {}
+        properties = own | {ORDERING_KEY_NAME: _text_of_key(ordering_key)}
     if not tag and key is None and not keys and not properties:
         return Record(body), len(body) + COLUMN_BYTES
     if isinstance(keys, str) or not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -75,16 +81,26 @@ def make_record(
     return _sized(Record(body, tag, all_keys, _copied(properties) or _NO_PROPERTIES))
 
 
-def taken_over(message: object) -> tuple[Record, int]:
+def _text_of_key(ordering_key: object) -> str:
+    """Return an ordering key as text; bytes that are no UTF-8 become escapes."""
+    if isinstance(ordering_key, str):
+        return ordering_key
+    if isinstance(ordering_key, bytes):
+        return ordering_key.decode(errors="backslashreplace")
+    raise illegal(f"ordering_key: {ordering_key!r}, must be str or bytes")
+
+
+def taken_over(message: object, ordering_key: str | bytes | None = None) -> tuple[Record, int]:
     """Return one of many messages as `make_record` does: checked, and no longer the caller's."""
     if not isinstance(message, Record):
         if isinstance(message, bytes | bytearray | memoryview):
-            return make_record(_body_of(cast("object", message)))
+            body = _body_of(cast("object", message))
+            return make_record(body, ordering_key=ordering_key)
         raise illegal(f"message: {type(message).__name__}, must be bytes or Message")
     body, tag, keys, properties, time_ms = message
     if isinstance(time_ms, bool) or not isinstance(time_ms, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise illegal(f"time_ms: {time_ms!r}, must be milliseconds since 1970, an int")
-    record, size = make_record(body, tag, None, keys, properties)
+    record, size = make_record(body, tag, None, keys, properties, ordering_key)
     return record._replace(time_ms=time_ms), size
 
 

@@ -2,6 +2,7 @@
 
 Owns: the form, and decoding it. Does not own: encoding (`describing.py`). Tag and keys are ordinary
 properties named TAGS and KEYS (keys joined by a space), as in RocketMQ; `Record` shows them apart.
+The ordering key, if the producer gave one, is the property __SHARDINGKEY, also as in RocketMQ.
 """
 
 import struct
@@ -12,6 +13,8 @@ from dledger_proto.errors import unreadable
 TAG_NAME: Final = "TAGS"
 KEYS_NAME: Final = "KEYS"
 KEY_SEPARATOR: Final = " "
+ORDERING_KEY_NAME: Final = "__SHARDINGKEY"
+"""Consumers that keep order per key go by it; a key that is no UTF-8 has its bytes as escapes."""
 PROPERTY_SIZES: Final = struct.Struct("<HH")
 """Of the name and of the value, which follow."""
 

@@ -4,13 +4,20 @@ import logging
 
 import pytest
 
-from dledger_client import AsyncPushConsumer, ConsumedRecord
+from dledger_client import (
+    AsyncProducer,
+    AsyncPushConsumer,
+    ConsumedRecord,
+    ConsumeOrder,
+    Delivery,
+    ProducerConfig,
+)
 from dledger_client._shell.group.push import PushEngine
 from dledger_client.unreadable import Unreadable
 from tests.unit.client.helpers import eventually, run
 from tests.unit.client.model_cluster import topic_id
 from tests.unit.client.test_push_shell import push_config
-from tests.unit.client.test_subscribe_shell import fake, fill
+from tests.unit.client.test_subscribe_shell import FAST, fake, fill
 
 
 def engine_of(consumer: AsyncPushConsumer) -> PushEngine:
@@ -81,5 +88,33 @@ def test_a_member_that_is_behind_moves_no_consumer() -> None:
                 await fill(cluster, 0, 9, 12)
                 await eventually(lambda: group.floor("t", 0) == 12, "all done")
             assert seen == list(range(12))
+
+    run(body())
+
+
+# Order per key.
+
+
+def test_messages_of_one_ordering_key_go_one_after_another_whatever_their_keys_are() -> None:
+    async def body() -> None:
+        async with fake(order=ConsumeOrder.KEY, lease_ms=2_000, queues=1) as (cluster, group):
+            config = ProducerConfig(idempotent=False, connection=FAST)
+            async with AsyncProducer(cluster.bootstrap, config) as producer:
+                for at in range(6):
+                    await producer.send("t", b"%d" % at, key=f"m{at}", ordering_key="ab"[at % 2])
+            seen: list[tuple[str, int, int]] = []
+
+            async def listener(record: ConsumedRecord, delivery: Delivery) -> None:
+                seen.append((record.ordering_key, record.offset, delivery.attempts))
+                if (record.offset, delivery.attempts) == (0, 0):
+                    raise ValueError("not yet")
+
+            async with AsyncPushConsumer(
+                cluster.bootstrap, "g", "t", listener, push_config(order=ConsumeOrder.KEY)
+            ):
+                await eventually(lambda: group.floor("t", 0) == 6, "all done")
+            by_key = {key: [each[1:] for each in seen if each[0] == key] for key in "ab"}
+            assert by_key["a"] == [(0, 0), (0, 1), (2, 0), (4, 0)], "2 waits for 0"
+            assert by_key["b"] == [(1, 0), (3, 0), (5, 0)]
 
     run(body())

@@ -16,6 +16,7 @@ from dledger_broker.cli.messages.tail import body_fields, shown_body
 from dledger_broker.cli.output import CommandFailed, JsonFlag, bad_input, note, print_rows
 from dledger_broker.cli.values import parse_time, shown_time
 from dledger_client import FoundRecord, StoryLine
+from dledger_proto.batch.properties import ORDERING_KEY_NAME
 from dledger_proto.limits import OFFSET_MAX
 
 COLUMNS = ("topic", "queue", "offset", "stored", "keys", "tag", "body", "message_id")
@@ -151,5 +152,8 @@ def _row(found: FoundRecord, *, as_json: bool) -> dict[str, object]:
     record = found.record
     row |= {"keys": list(record.keys), "tag": record.tag}
     if as_json:
-        return row | {"properties": dict(record.properties)} | body_fields(bytes(record.body))
+        properties = dict(record.properties)
+        ordering_key = properties.pop(ORDERING_KEY_NAME, "")
+        row |= {"ordering_key": ordering_key} if ordering_key else {}
+        return row | {"properties": properties} | body_fields(bytes(record.body))
     return row | {"body": shown_body(bytes(record.body))}

@@ -239,7 +239,8 @@ def _fields(record: ConsumedRecord) -> dict[str, object]:
         "time_ms": record.time_ms,
         "tag": record.tag,
         "keys": list(record.keys),
-        "properties": dict(record.properties),
+        **({"ordering_key": record.ordering_key} if record.ordering_key else {}),
+        "properties": record.properties,
         "message_id": record.message_id.hex(),
         **body_fields(bytes(record.body)),
     }

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final, Protocol
 
 from dledger_client._core.consumer.state import Place
@@ -60,12 +61,6 @@ class Owner(Protocol):
         ...
 
 
-def key_of(record: ConsumedRecord) -> str:
-    """Return the key by which records are kept in order: the first one; empty: none."""
-    keys = record.keys
-    return keys[0] if keys else ""
-
-
 class PushEngine:
     """One push consumer."""
 
@@ -85,7 +80,7 @@ class PushEngine:
         self.fetching.on_empty = self._nothing_at
         self._is_ordered = consumer.order is not ConsumeOrder.CONCURRENT
         self._dispatcher = Dispatcher(
-            key_of=key_of if consumer.order is ConsumeOrder.KEY else None,
+            key_of=attrgetter("order_by") if consumer.order is ConsumeOrder.KEY else None,
             is_ordered=self._is_ordered,
             batch_size=config.batch_size,
             listener_seconds=config.listener_timeout_ms / 1_000,
