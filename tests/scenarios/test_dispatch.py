@@ -161,6 +161,48 @@ def test_an_ordered_chain_waits_for_its_record_that_failed() -> None:
     assert offsets(jobs.next(60.0)) == [1], "it is dead"
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_what_comes_behind_a_failure_in_an_ordered_batch_comes_again_behind_it(keyed: bool) -> None:
+    jobs, held = dispatcher(ordered=True, keyed=keyed, batch=4), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, 5), 0.0)
+    job = jobs.next(0.0)
+    assert job is not None
+    assert offsets(job) == [0, 1, 2, 3]
+    assert jobs.ended(job, 0.0)
+    counted = jobs.settle(job, [job.records[1], job.records[3]], 0.0)
+    assert [record.offset for record in counted] == [1]
+    assert (held.progress.floor, held.progress.ranges()) == (1, []), "2 is not done before 1"
+    jobs.failure_stored(Failed(held, 1, 1, is_done=False, again_at=5.0), 0.0)
+    assert jobs.next(0.0) is None
+    jobs.tick(5.0)
+    job = jobs.next(5.0)
+    assert job is not None
+    assert offsets(job) == [1, 2, 3, 4]
+    end(jobs, job)
+    assert held.progress.floor == 5
+    assert jobs._lanes[held].records == jobs._lanes[held].size == 0
+
+
+def test_a_key_that_waits_for_its_next_try_stops_no_other_key() -> None:
+    jobs, held = dispatcher(keyed=True, limits=FlowLimits(records=100, span=50)), claim()
+    jobs.start(held)
+    jobs.add(held, run_of(0, 1), 0.0)
+    job = jobs.next(0.0)
+    assert job is not None
+    assert jobs.ended(job, 0.0)
+    jobs.settle(job, job.records, 0.0)
+    jobs.failure_stored(Failed(held, 0, 1, is_done=False, again_at=7_200.0), 0.0)
+    for first in range(1, 5_001, 20):
+        assert jobs.has_room(held), f"at {first}"
+        jobs.add(held, run_of(first, 20, keys=10_000), 0.0)
+        while (job := jobs.next(0.0)) is not None:
+            end(jobs, job)
+    assert (held.progress.floor, held.progress.ranges()) == (0, [(1, 5_001)])
+    jobs.add(held, run_of(5_001, 100), 0.0)
+    assert not jobs.has_room(held), "its own records in hand are bounded"
+
+
 def test_attempts_of_suspended_records_come_with_the_claim() -> None:
     jobs, held = dispatcher(ordered=True), claim()
     held.attempts = {0: (3, 20.0)}
@@ -317,7 +359,6 @@ class _World:
         )
         self.running: list[Job] = []
         self.failing: list[tuple[int, int]] = []
-        self.retried: set[int] = set()
 
     def run(self) -> None:
         self.jobs.start(self.held)
@@ -355,11 +396,10 @@ class _World:
             (record.offset, self.jobs.failure(job, record, "", -1).attempts) for record in failing
         ]
         for record in job.records:
-            if record not in failing and (self.batch == 1 or not self.retried):
-                key = "" if self.order == "queue" else record.keys[0]
-                self.done.setdefault(key, []).append(record.offset)
-        if self.batch > 1 and failing:
-            self.retried.add(failing[0].offset)  # the listener took the others of its batch
+            if record in failing and self.order != "concurrent":
+                break
+            key = "" if self.order == "queue" else record.keys[0]
+            self.done.setdefault(key, []).append(record.offset)
         self.jobs.settle(job, failing, self.now)
 
     def store(self) -> None:

@@ -127,6 +127,22 @@ CONSUMER_BUGS: Final[Sequence[Mutant]] = (
         [f"{DISPATCH}.test_an_ordered_chain_waits_for_its_record_that_failed"],
     ),
     Mutant(
+        "consumer-takes-results-behind-a-failure",
+        "in an ordered batch the records behind one that failed are done before it",
+        [
+            Edit(
+                f"{DISPATCHER}.settle",
+                "back = job.records[at:]",
+                "held.progress.done(offset + 1, job.records[-1].offset + 1)\n"
+                "                back = job.records[at : at + 1]",
+            )
+        ],
+        [
+            f"{DISPATCH}"
+            ".test_what_comes_behind_a_failure_in_an_ordered_batch_comes_again_behind_it:true"
+        ],
+    ),
+    Mutant(
         "consumer-gives-back-before-its-commit",
         "a revoked queue is given back while its last commit is under way",
         [Edit(f"{CORE}.pump", "and not held.is_dirty ", "")],

@@ -167,10 +167,12 @@ class Dispatcher:
         if self._key_of is None and lane.chains and len(lane.chains[""].waiting) >= AHEAD_MAX:
             return False
         progress = held.progress
+        # A key that waits for its next try keeps the floor, perhaps for hours. Others go on.
+        is_kept = self._key_of is not None and bool(held.attempts)
         return self._limits.has_room(
             records=lane.records,
             size=lane.size,
-            span=progress.taken - progress.floor,
+            span=0 if is_kept else progress.taken - progress.floor,
             ranges=progress.range_count,
             queues=len(self._lanes),
         )
@@ -311,31 +313,41 @@ class Dispatcher:
             if lane.held.place == chain.lane.held.place and chain.key in lane.chains:
                 self._offer(lane.chains[chain.key], now)
 
-    def settle(self, job: Job, failing: Sequence[ConsumedRecord], now: float) -> None:
-        """Take in that the records of a job are done, but those that failed."""
+    def settle(
+        self, job: Job, failing: Sequence[ConsumedRecord], now: float
+    ) -> Sequence[ConsumedRecord]:
+        """Take in that the records of a job are done, but those that failed; return these.
+
+        In an ordered chain only the first one failed: what the listener says of those behind it
+        does not count, for they are delivered again, after it.
+        """
         chain, lane = job.chain, job.chain.lane
         held, count = lane.held, len(job.records)
         lane.records -= count
         lane.size -= job.sizes
+        if self._is_ordered:
+            failing = failing[:1]
         failed = {record.offset for record in failing} if failing else ()
-        for record in job.records:
+        back: Sequence[ConsumedRecord] = ()
+        for at, record in enumerate(job.records):
             offset = record.offset
             if offset not in failed:
                 held.progress.done(offset)
                 if held.attempts:
                     held.attempts.pop(offset, None)
-        if not failed:
-            if self._is_ordered:
-                self._go_on(chain, now)
-            return
-        lane.records += len(failed)
-        if not self._is_ordered:
-            return
-        each = job.sizes // count
-        lane.size += each * len(failed)
-        lane.failing.update(dict.fromkeys(failed, chain))
-        chain.failing += len(failed)
-        self._put_back(chain, failing, each)
+            elif self._is_ordered:
+                back = job.records[at:]
+                break
+        lane.records += len(back or failed)
+        if back:
+            each = job.sizes // count
+            lane.size += each * len(back)
+            lane.failing.update(dict.fromkeys(failed, chain))
+            chain.failing += len(failed)
+            self._put_back(chain, back, each)
+        elif self._is_ordered:
+            self._go_on(chain, now)
+        return failing
 
     def _go_on(self, chain: Chain, now: float) -> None:
         if chain.waiting:

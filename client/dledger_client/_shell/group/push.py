@@ -363,8 +363,8 @@ class PushEngine:
         failures = [
             dispatcher.failure(job, record, error, delay_ms) for record, error, delay_ms in failed
         ]
-        dispatcher.settle(job, [record for record, *_ in failed], now)
-        for failure in failures:
+        counted = dispatcher.settle(job, [record for record, *_ in failed], now)
+        for failure in failures[: len(counted)]:
             self._owner.fail(failure)
 
     # Time.
