@@ -12,6 +12,7 @@ from dledger.state.consumers.settings import GroupSettings
 from dledger.state.consumers.table import ConsumerGroup
 from dledger.state.lookup.key_index import UNKNOWN_OFFSET
 from dledger.state.progress.group import existing_group, first_queue_of, group_named
+from dledger.state.progress.row import Progress
 from dledger.state.progress.wave import Pause
 from dledger.state.queues.table import Queue
 from dledger.state.state import State
@@ -316,6 +317,13 @@ class Queries:
         found = self._state.queue(topic_id, queue)
         row = self._state.progress.read(group.id, group.name_bytes, found.id)
         return 0 if row is None else row.epoch
+
+    def claimed(self, consumer_group: str, topic_id: bytes, queue: int) -> Progress | None:
+        """Return the row of a consumer group in a queue, if the group exists and has one."""
+        group = group_named(self._state.topics, consumer_group)
+        if group is None:
+            return None
+        return self._state.progress.read(group.id, group.name_bytes, (topic_id, queue))
 
     def pause_of(self, consumer_group: str) -> Pause | None:
         """Return why a consumer group is handed nothing; None when it is not paused."""

@@ -22,6 +22,7 @@ from dledger.state.events import Applied
 from dledger.state.machine import StateMachine
 from dledger.types import MemberId
 from dledger_broker.group.commands import Commands
+from dledger_broker.group.leases import Leases
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_proto.errors import Code, DledgerError
@@ -64,6 +65,7 @@ class GroupView:
     long_poll: LongPoll
     commands: Commands
     clock: Clock
+    leases: Leases
     _leadership_waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def watch(self) -> None:

@@ -32,6 +32,7 @@ from dledger_broker.config.model import GroupConfig, MemberConfig
 from dledger_broker.group.commands import Commands
 from dledger_broker.group.duties import duties
 from dledger_broker.group.group_view import GroupNames, GroupView
+from dledger_broker.group.leases import Leases
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.process.firing import TimerFiring
@@ -146,6 +147,7 @@ class GroupRuntime:
             LongPoll(),
             Commands(host),
             platform.clock,
+            Leases(machine, platform.clock),
         )
         self.view.watch()
         self.messaging = Messaging(self.view)

@@ -23,6 +23,7 @@ from dledger.state.progress.claims import ClaimQueues, ReleaseQueues
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.dead_letters import SettleDeadLetters
 from dledger.state.progress.failures import BY_POLICY, DEAD_NOW, FailedRecord, FailRecords
+from dledger.state.progress.fence import BY_STAMP, lease_lasts
 from dledger.state.queues.trim import Trim
 from dledger.state.timers.commands import FireTimers
 from dledger.state.values import FoundReference, Origin, Topic
@@ -111,6 +112,7 @@ class Claim:
     must_claim: bool = False
     """There was a reset, and nobody can know the number of resets without another claim."""
     lease_until_ms: int = 0
+    leased_at: int = 0
     done: bool = False
     attempts: int = 0
 
@@ -183,12 +185,15 @@ class Story:
             is_same = claim.consumer == command.member_id
             if item.epoch == claim.epoch and (not is_same or claim.released):
                 continue
-            if not is_same and now.time_ms < claim.lease_until_ms:
+            if not is_same and lease_lasts(
+                claim.lease_until_ms, claim.leased_at, item.over, now.time_ms
+            ):
                 continue
             is_renewal = item.epoch == claim.epoch and claim.holding
             claim.epoch, claim.consumer = item.epoch, command.member_id
             claim.holding, claim.released, claim.must_claim = True, False, False
             claim.lease_until_ms = now.time_ms + lease_ms if lease_ms else 0
+            claim.leased_at = now.entry if lease_ms and item.over != BY_STAMP else 0
             if not claim.done and not is_renewal:
                 lease = f", with a lease of {lease_ms} ms" if lease_ms else ""
                 yield _line(place, now, "claimed", f"the queue is claimed{lease}",
@@ -200,7 +205,8 @@ class Story:
             claim = self._claim_of(place, group)
             if claim is None or (claim.epoch, claim.consumer) != (item.epoch, member):
                 continue
-            claim.holding, claim.released, claim.lease_until_ms = False, True, 0
+            claim.holding, claim.released = False, True
+            claim.lease_until_ms = claim.leased_at = 0
             if not claim.done:
                 text = "the queue is given back before the record is done"
                 yield _line(place, now, "released", text, group, member, item.epoch)

@@ -7,9 +7,16 @@ cannot be served is refused alone.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dledger.state.offsets import CommitOffset
-from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues, check_consumer
+from dledger.state.progress.claims import (
+    ClaimQueues,
+    GrantedQueue,
+    ReleaseQueues,
+    WantedQueue,
+    check_consumer,
+)
 from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.progress.wave import Pause, ResumeGroup
 from dledger.state.queues.references import ORIGIN_ERROR_SIZE_MAX
@@ -21,9 +28,13 @@ from dledger.state.results import (
     QueuesClaimed,
 )
 from dledger.state.values import QueueProgress
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import check_client_id, check_group_name
+
+LEASE_LEFT_MS_MIN: Final = 10
+"""What a refused claim is told at least: the lease may have ended since it was proposed."""
 
 Wanted = tuple[Queue | DledgerError, int]
 """A queue, or why it cannot be served, and an epoch."""
@@ -49,9 +60,13 @@ async def claim_queues(
 ) -> QueuesClaimed:
     """Claim queues for a consumer, or renew its claims; each is taken or refused on its own."""
     _check(consumer_group, member_id)
-    command = ClaimQueues(consumer_group, member_id, _granted(wanted))
+    queues = tuple(
+        WantedQueue(*each, over=_lease_over(messaging.view, consumer_group, member_id, each))
+        for each in _granted(wanted)
+    )
+    command = ClaimQueues(consumer_group, member_id, queues)
     claimed = await messaging.view.commands.propose(command)
-    rows = iter(claimed.rows)
+    rows = iter([_with_time_left(messaging.view, row) for row in claimed.rows])
     merged = tuple(
         Claimed(each.code, each.detail) if isinstance(each, DledgerError) else next(rows)
         for each, _ in wanted
@@ -139,6 +154,22 @@ async def resume_group(messaging: Messaging, consumer_group: str) -> str:
     """End the pause of a wave of failures; return why the group was paused, or empty."""
     check_group_name("consumer_group", consumer_group)
     return (await messaging.view.commands.propose(ResumeGroup(consumer_group))).why
+
+
+def _lease_over(view: GroupView, consumer_group: str, member_id: str, item: GrantedQueue) -> int:
+    """Return the index that names another consumer's lease that is over; 0: none is."""
+    row = view.machine.queries.claimed(consumer_group, item.topic_id, item.queue)
+    if row is None or not row.leased_at or row.consumer == member_id:
+        return 0
+    return 0 if view.leases.left_ms(row) else row.leased_at
+
+
+def _with_time_left(view: GroupView, claimed: Claimed) -> Claimed:
+    """Say how long another consumer's lease lasts by this member's clock, not by stamps."""
+    row = claimed.row
+    if claimed.code is not Code.LEASED or row is None or not row.leased_at:
+        return claimed
+    return claimed._replace(lease_left_ms=max(view.leases.left_ms(row), LEASE_LEFT_MS_MIN))
 
 
 def _check(consumer_group: str, member_id: str) -> None:

@@ -9,7 +9,9 @@ from typing import Final, NamedTuple, Protocol
 from dledger.state.commands.codec import Int64, UInt8, UInt32, UInt64
 from dledger.state.commands.command import Command
 from dledger.state.offsets import CommitOffset
+from dledger.state.progress.claims import ClaimQueues, GrantedQueue, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
+from dledger.state.progress.fence import BY_STAMP
 from dledger.state.topics.commands import ImportTopic
 from dledger.state.values import LayoutPart, Topic, TopicType
 
@@ -80,5 +82,19 @@ class PlainImport:
         return ImportTopic(topic, self.control_id)
 
 
-OLD_FORMS: Final[dict[int, type[OldForm]]] = {7: PlainCommit, 17: PlainImport}
+@dataclass(frozen=True, slots=True)
+class StampedClaim:
+    """ClaimQueues when stamps ended leases."""
+
+    consumer_group: str
+    member_id: str
+    queues: tuple[GrantedQueue, ...]
+
+    def now(self) -> Command[object]:
+        """See `OldForm.now`."""
+        queues = tuple(WantedQueue(*each, over=BY_STAMP) for each in self.queues)
+        return ClaimQueues(self.consumer_group, self.member_id, queues)
+
+
+OLD_FORMS: Final[dict[int, type[OldForm]]] = {7: PlainCommit, 17: PlainImport, 51: StampedClaim}
 """By the number of the command."""

@@ -3,7 +3,7 @@
 Owns: what a claim changes. Not: who is refused (`fence.py`), where a group begins (`start.py`).
 
 A claim writes the row, so a group's first floor is decided once. In an ordered group it begins, or
-renews, a lease of `lease_ms` by the entry's stamp. A group that is paused gets no new claim;
+renews, a lease of `lease_ms`. A group that is paused gets no new claim;
 renewals go on, so that a consumer ends what it has in hand.
 """
 
@@ -14,7 +14,7 @@ from dledger.state.commands.codec import UInt32, UInt64
 from dledger.state.commands.command import Command
 from dledger.state.offsets import check_consumer_group
 from dledger.state.progress.dead_letters import check_no_dead_letters
-from dledger.state.progress.fence import refusal_to_claim
+from dledger.state.progress.fence import BY_STAMP, refusal_to_claim
 from dledger.state.progress.group import Group, existing_group
 from dledger.state.progress.row import Holding, Progress
 from dledger.state.progress.start import start_offset
@@ -44,15 +44,30 @@ class GrantedQueue(NamedTuple):
         return f"{self.topic_id.hex()}/{self.queue}#{self.epoch}"
 
 
+class WantedQueue(NamedTuple):
+    """A queue that is claimed, and the epoch of the grant."""
+
+    topic_id: bytes
+    queue: UInt32
+    epoch: UInt64
+    over: UInt64 = 0
+    """The index that names the lease of another consumer that is over; 0: none is (`fence.py`)."""
+
+    def describe(self) -> str:
+        """Return one word."""
+        over = f"-{self.over}" if self.over else ""
+        return f"{self.topic_id.hex()}/{self.queue}#{self.epoch}{over}"
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimQueues(Command[QueuesClaimed]):
     """Claim queues for a consumer, or renew its claims; each is taken or refused on its own."""
 
-    NUMBER: ClassVar = 51
+    NUMBER: ClassVar = 56
 
     consumer_group: str
     member_id: str
-    queues: tuple[GrantedQueue, ...]
+    queues: tuple[WantedQueue, ...]
 
     @property
     def rows_read_max(self) -> int:
@@ -64,12 +79,13 @@ class ClaimQueues(Command[QueuesClaimed]):
         check_consumer(self.member_id)
         group = existing_group(state.topics, self.consumer_group)
         pause = state.waves.pause_of(group)
-        rows = tuple(self._claim(state, group, pause, item, entry.time_ms) for item in self.queues)
+        rows = tuple(self._claim(state, group, pause, item, entry) for item in self.queues)
         return QueuesClaimed(rows, entry.time_ms, "" if pause is None else pause.why)
 
     def _claim(
-        self, state: "State", group: Group, pause: Pause | None, item: GrantedQueue, time_ms: int
+        self, state: "State", group: Group, pause: Pause | None, item: WantedQueue, entry: Entry
     ) -> Claimed:
+        time_ms = entry.time_ms
         if not item.epoch:
             return Claimed(Code.INVALID_ARGUMENT, "epoch 0, must be that of a grant")
         try:
@@ -80,7 +96,7 @@ class ClaimQueues(Command[QueuesClaimed]):
         row = state.progress.read(group.id, group.name_bytes, queue.id)
         if row is None:
             row = Progress(_start(state, group, queue))
-        refusal = refusal_to_claim(row, item.epoch, self.member_id, time_ms)
+        refusal = refusal_to_claim(row, item.epoch, self.member_id, item.over, time_ms)
         if refusal is not None:
             return Claimed(
                 refusal.code, refusal.detail, row,
@@ -90,7 +106,11 @@ class ClaimQueues(Command[QueuesClaimed]):
             return Claimed(Code.GROUP_PAUSED, f"the group is paused: {pause.why}", row)
         row.epoch, row.consumer, row.holding = item.epoch, self.member_id, Holding.HELD
         lease_ms = group.settings.lease_ms if group.is_ordered else 0
-        row.lease_until_ms = time_ms + lease_ms if lease_ms else 0
+        if lease_ms:
+            at = 0 if item.over == BY_STAMP else entry.ref.index
+            row.lease(time_ms + lease_ms, at, lease_ms if at else 0)
+        else:
+            row.end_lease()
         state.progress.write(group.id, group.name_bytes, queue.id, row)
         return Claimed(Code.OK, "", row, lease_ms)
 
@@ -124,7 +144,8 @@ class ReleaseQueues(Command[QueuesReleased]):
         row = state.progress.read(group.id, group.name_bytes, queue.id)
         if row is None or (row.epoch, row.consumer) != (item.epoch, self.member_id):
             return Code.FENCED
-        row.holding, row.lease_until_ms = Holding.RELEASED, 0
+        row.holding = Holding.RELEASED
+        row.end_lease()
         state.progress.write(group.id, group.name_bytes, queue.id, row)
         return Code.OK
 

@@ -1,4 +1,4 @@
-"""Who is refused: by epoch, by resets, by a lease. Pure (D21).
+"""Who is refused: by epoch, by resets, by a lease. Pure (D21, D22).
 
 what comes                             of the row                        verdict
 -------------------------------------  --------------------------------  ---------------------
@@ -14,12 +14,21 @@ a commit or failure with an epoch      another epoch, another consumer,  FENCED
                                        or given back
 ... with another number of resets      any                               OFFSET_RESET
 a reset                                any                               taken
+
+Stamps do not end a lease: they follow wall clocks, which leap, and each leader has its own. A lease
+is named by the index of the entry that began or renewed it. The leader that proposes a claim says
+which lease is over, by its monotonic clock (`dledger_broker.group.leases`). The claim is taken when
+this is still the lease of the row: a renewal that came between gave it another name. Claims and
+leases of an older dledger end by stamps (`BY_STAMP`).
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dledger.state.progress.row import Holding, Progress
 from dledger_proto.errors import Code
+
+BY_STAMP: Final = (1 << 64) - 1
+"""No index of an entry: in a claim of an older dledger, which named no lease."""
 
 
 class Verdict(NamedTuple):
@@ -29,8 +38,10 @@ class Verdict(NamedTuple):
     detail: str
 
 
-def refusal_to_claim(row: Progress, epoch: int, consumer: str, time_ms: int) -> Verdict | None:
-    """Return why a claim is refused; None when it is taken."""
+def refusal_to_claim(
+    row: Progress, epoch: int, consumer: str, over: int, time_ms: int
+) -> Verdict | None:
+    """Return why a claim is refused; None when it is taken. `over`: the lease that is over."""
     if epoch < row.epoch:
         return Verdict(
             Code.FENCED, f"epoch {epoch}, {row.consumer or 'nobody'} claimed with {row.epoch}"
@@ -40,10 +51,16 @@ def refusal_to_claim(row: Progress, epoch: int, consumer: str, time_ms: int) -> 
             return Verdict(Code.FENCED, f"epoch {epoch} is that of {row.consumer}")
         if row.holding is Holding.RELEASED:
             return Verdict(Code.FENCED, f"the queue was given back with epoch {epoch}")
-    elif consumer != row.consumer and time_ms < row.lease_until_ms:
-        left = row.lease_until_ms - time_ms
-        return Verdict(Code.LEASED, f"{row.consumer} has the queue for {left} ms more")
+    elif consumer != row.consumer and lease_lasts(row.lease_until_ms, row.leased_at, over, time_ms):
+        return Verdict(Code.LEASED, f"{row.consumer} has the queue by a lease")
     return None
+
+
+def lease_lasts(until_ms: int, leased_at: int, over: int, time_ms: int) -> bool:
+    """Tell whether a lease keeps another consumer out; without a lease `until_ms` is 0."""
+    if leased_at and over != BY_STAMP:
+        return over != leased_at
+    return time_ms < until_ms
 
 
 def refusal_of_sender(row: Progress | None, epoch: int, consumer: str, resets: int) -> Code | None:

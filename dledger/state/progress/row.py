@@ -3,10 +3,12 @@
     41 topic_id, queue u32, consumer group id ->
          floor i64, committed_ms i64, epoch u64, lease_until_ms i64, resets u32, holding u8,
          consumer size u16, metadata size u16, done ranges u16, suspended u16,
-         consumer, metadata, (first i64, end i64)*, (offset i64, attempts u32, until_ms i64)*
+         consumer, metadata, (first i64, end i64)*, (offset i64, attempts u32, until_ms i64)*,
+         with holding 128 and more: leased_at u64, lease_ms u32
 
 The ranges are those of `ranges.py`. Suspended records are those of ordered groups that failed and
-are not done; none lies below the floor or in a range.
+are not done; none lies below the floor or in a range. Without `leased_at` there is no
+lease, or that of an older dledger.
 """
 
 import enum
@@ -19,6 +21,8 @@ from dledger.state.progress.ranges import Range, is_done, settled, size_of
 _HEAD: Final = struct.Struct("<qqQqIBHHHH")
 _RANGE: Final = struct.Struct("<qq")
 _SUSPENDED: Final = struct.Struct("<qIq")
+_LEASE: Final = struct.Struct("<QI")
+_LEASED: Final = 128
 _RESETS_MASK: Final = 0xFFFFFFFF
 SUSPENDED_MAX: Final = 256
 """Suspended records that a row keeps of a queue."""
@@ -54,7 +58,11 @@ class Progress:
     consumer: str = ""
     holding: Holding = Holding.NOBODY
     lease_until_ms: int = 0
-    """Leader time; 0: no lease."""
+    """Leader time, for people; 0: no lease."""
+    leased_at: int = 0
+    """Index of the entry that began or renewed the lease: it names the lease (`fence.py`)."""
+    lease_ms: int = 0
+    """How long the lease lasts from then on."""
     resets: int = 0
     done: list[Range] = field(default_factory=list[Range])
     suspended: dict[int, Suspended] = field(default_factory=dict[int, Suspended])
@@ -100,12 +108,21 @@ class Progress:
         if self.holding is Holding.HELD:
             self.holding = Holding.NOBODY
 
+    def lease(self, until_ms: int, at: int, lease_ms: int) -> None:
+        """Begin or renew a lease."""
+        self.lease_until_ms, self.leased_at, self.lease_ms = until_ms, at, lease_ms
+
+    def end_lease(self) -> None:
+        """The queue is free for another consumer at once."""
+        self.lease(0, 0, 0)
+
     def encode(self) -> bytes:
         """Return the value of the row."""
         consumer, metadata = self.consumer.encode(), self.metadata.encode()
         head = _HEAD.pack(
             self.floor, self.committed_ms, self.epoch, self.lease_until_ms, self.resets,
-            self.holding, len(consumer), len(metadata), len(self.done), len(self.suspended),
+            self.holding | (_LEASED if self.leased_at else 0),
+            len(consumer), len(metadata), len(self.done), len(self.suspended),
         )  # fmt: skip
         parts = [head, consumer, metadata]
         parts += [_RANGE.pack(first, end) for first, end in self.done]
@@ -113,6 +130,8 @@ class Progress:
             _SUSPENDED.pack(offset, *suspended)
             for offset, suspended in sorted(self.suspended.items())
         ]
+        if self.leased_at:
+            parts.append(_LEASE.pack(self.leased_at, self.lease_ms))
         return b"".join(parts)
 
 
@@ -129,8 +148,11 @@ def decode_progress(value: bytes) -> Progress:
     at += metadata_size
     done_end = at + ranges * _RANGE.size
     done = list(_RANGE.iter_unpack(value[at:done_end]))
-    rows = _SUSPENDED.iter_unpack(value[done_end : done_end + suspended * _SUSPENDED.size])
+    suspended_end = done_end + suspended * _SUSPENDED.size
+    rows = _SUSPENDED.iter_unpack(value[done_end:suspended_end])
+    leased_at, lease_ms = _LEASE.unpack_from(value, suspended_end) if holding & _LEASED else (0, 0)
     return Progress(
-        floor, committed_ms, metadata, epoch, consumer, Holding(holding), lease_until_ms, resets,
-        done, {offset: Suspended(attempts, until_ms) for offset, attempts, until_ms in rows},
+        floor, committed_ms, metadata, epoch, consumer, Holding(holding & ~_LEASED),
+        lease_until_ms, leased_at, lease_ms, resets, done,
+        {offset: Suspended(attempts, until_ms) for offset, attempts, until_ms in rows},
     )  # fmt: skip

@@ -10,6 +10,7 @@ PROGRESS: Final = "dledger.state.progress"
 CLAIMS: Final = "unit.state.test_progress"
 FAILURES: Final = "unit.state.test_failures"
 GRANTS: Final = "unit.delivery.test_grants"
+LEASES: Final = "unit.broker.test_leases"
 
 PROGRESS_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -30,11 +31,42 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{PROGRESS}.fence:refusal_to_claim",
-                "elif consumer != row.consumer and time_ms < row.lease_until_ms:",
+                "elif consumer != row.consumer and lease_lasts("
+                "row.lease_until_ms, row.leased_at, over, time_ms):",
                 "elif False:",
             )
         ],
-        [f"{CLAIMS}.test_an_ordered_claim_is_a_lease_by_leader_stamps"],
+        [f"{CLAIMS}.test_an_ordered_claim_is_a_lease_until_a_leader_says_that_it_is_over"],
+    ),
+    Mutant(
+        "stamps-end-leases",
+        "a leader whose clock is ahead lets a consumer in while the former one has its lease (D8)",
+        [
+            Edit(
+                f"{PROGRESS}.fence:lease_lasts",
+                "return over != leased_at",
+                "return time_ms < until_ms",
+            )
+        ],
+        [f"{LEASES}.test_a_leader_whose_stamps_are_ahead_lets_nobody_in_early"],
+    ),
+    Mutant(
+        "renewal-names-no-lease",
+        "a lease that was renewed while its end was proposed is taken from its holder (D22)",
+        [Edit(f"{PROGRESS}.fence:lease_lasts", "return over != leased_at", "return not over")],
+        [f"{CLAIMS}.test_an_ordered_claim_is_a_lease_until_a_leader_says_that_it_is_over"],
+    ),
+    Mutant(
+        "new-process-forgets-leases",
+        "a member that begins calls every lease over that it has not seen itself (D22)",
+        [
+            Edit(
+                "dledger_broker.group.leases:Leases.__init__",
+                "(machine.applied_index, self._began)",
+                "(machine.applied_index, self._began - 1e6)",
+            )
+        ],
+        [f"{LEASES}.test_a_member_that_begins_counts_from_its_beginning"],
     ),
     Mutant(
         "fence-raised-by-anybody",

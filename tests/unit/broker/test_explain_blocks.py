@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dledger.log.errors import DamagedLog
 from dledger.state.commands.registry import encode
-from dledger.state.progress.claims import ClaimQueues, GrantedQueue
+from dledger.state.progress.claims import ClaimQueues, WantedQueue
 from dledger.state.progress.wave import ResumeGroup
 from dledger.types import Span
 from dledger_broker.read.explain import BLOCK, read_told
@@ -16,7 +16,7 @@ from dledger_proto.batch.codec import BATCH_MAGIC
 from dledger_proto.entry import KIND_BATCHES, KIND_COMMANDS, frame_entry
 
 START = 1_000
-TOLD = encode(ClaimQueues("g", "a", (GrantedQueue(b"T" * 16, 0, 1),)))
+TOLD = encode(ClaimQueues("g", "a", (WantedQueue(b"T" * 16, 0, 1),)))
 OTHER = encode(ResumeGroup("g"))
 
 

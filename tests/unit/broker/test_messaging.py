@@ -15,6 +15,7 @@ from dledger.state.values import LayoutPart, QueueSpan, Topic, TopicType
 from dledger.types import LogIndex, Span
 from dledger_broker.group.commands import Commands
 from dledger_broker.group.group_view import GroupView
+from dledger_broker.group.leases import Leases
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.usecases.messaging import Messaging, Queue
@@ -88,6 +89,7 @@ def messaging(
             LongPoll(),
             proposals or cast("Commands", None),
             ManualClock(),
+            cast("Leases", None),
         )
     )
 

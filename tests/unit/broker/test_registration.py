@@ -24,6 +24,7 @@ from dledger_broker.cluster.registration import Registrar
 from dledger_broker.group import topic_watch
 from dledger_broker.group.commands import Commands
 from dledger_broker.group.group_view import GroupView
+from dledger_broker.group.leases import Leases
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.local.cluster import free_ports
@@ -118,6 +119,7 @@ class Group:
             LongPoll(),
             cast("Commands", None),
             ManualClock(),
+            cast("Leases", None),
         )
 
     def tell(self) -> None:

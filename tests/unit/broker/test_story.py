@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dledger.state.commands.registry import decode
 from dledger.state.consumers.settings import ConsumeOrder, StartFrom
 from dledger.state.offsets import CommitOffset, DoneRange
-from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues
+from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.dead_letters import SettleDeadLetters
 from dledger.state.progress.failures import DEAD_NOW, FailedRecord, FailRecords
@@ -63,7 +63,7 @@ def events(lines: Sequence[Line]) -> list[str]:
 
 
 def claim(epoch: int = 5, member: str = "a", topic: bytes = TOPIC) -> ClaimQueues:
-    return ClaimQueues("billing", member, (GrantedQueue(topic, 0, epoch),))
+    return ClaimQueues("billing", member, (WantedQueue(topic, 0, epoch),))
 
 
 def commit(

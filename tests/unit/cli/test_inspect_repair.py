@@ -21,7 +21,7 @@ from dledger.state.consumers.settings import GroupSettings, StartFrom
 from dledger.state.machine import APPLIED_VALUE, StateMachine
 from dledger.state.offsets import CommitOffset
 from dledger.state.producers.registration import RegisterProducer
-from dledger.state.progress.claims import ClaimQueues, GrantedQueue
+from dledger.state.progress.claims import ClaimQueues, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.failures import BY_POLICY, DEAD_NOW, FailedRecord, FailRecords
 from dledger.state.queues.holds import Hold
@@ -76,7 +76,7 @@ def write_everything(member: Member, machine: StateMachine) -> None:
         Hold("spark", TOPIC_ID, 0, 90, 1 << 50),
         Trim(TOPIC_ID, 0, 80),
         DeleteTopic(OLD_ID),
-        ClaimQueues("billing", "a", (GrantedQueue(TOPIC_ID, 0, 5),)),
+        ClaimQueues("billing", "a", (WantedQueue(TOPIC_ID, 0, 5),)),
         FailRecords(
             "billing",
             "a",

@@ -28,7 +28,7 @@ from dledger.state.format_level import SetFormatLevel
 from dledger.state.offsets import CommitOffset, DoneRange
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
-from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues
+from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.dead_letters import SettleDeadLetters
 from dledger.state.progress.failures import FailedRecord, FailRecords
@@ -143,10 +143,10 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         f"CommitOffsets consumer_group=cg offsets={HEX_A}/3@55+57..58#9.2 reset=True member_id=me",
     ),
     (
-        ClaimQueues("cg", "me", (GrantedQueue(A, 3, 9),)),
-        "3301" + "0200" + "6367" + "0200" + "6d65" + "0100" + HEX_A + "03000000"
-        + "0900000000000000",
-        f"ClaimQueues consumer_group=cg member_id=me queues={HEX_A}/3#9",
+        ClaimQueues("cg", "me", (WantedQueue(A, 3, 9, 7),)),
+        "3801" + "0200" + "6367" + "0200" + "6d65" + "0100" + HEX_A + "03000000"
+        + "0900000000000000" + "0700000000000000",
+        f"ClaimQueues consumer_group=cg member_id=me queues={HEX_A}/3#9-7",
     ),
     (
         ReleaseQueues("cg", "me", (GrantedQueue(A, 3, 9),)),

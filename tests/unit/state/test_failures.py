@@ -6,7 +6,7 @@ import pytest
 
 from dledger.state.consumers.settings import ConsumeOrder, GroupSettings, StartFrom
 from dledger.state.offsets import CommitOffset
-from dledger.state.progress.claims import ClaimQueues, GrantedQueue
+from dledger.state.progress.claims import ClaimQueues, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.dead_letters import SettleDeadLetters
 from dledger.state.progress.failures import DEAD_NOW, FailedRecord, FailRecords
@@ -35,8 +35,10 @@ NOW = 1_000
 """The stamp of the first entries."""
 
 
-def claim(driven: Driven, topic: bytes = TOPIC, epoch: int = 5, member: str = "a") -> Claimed:
-    result = driven.one(ClaimQueues("billing", member, (GrantedQueue(topic, 0, epoch),)))
+def claim(
+    driven: Driven, topic: bytes = TOPIC, epoch: int = 5, member: str = "a", over: int = 0
+) -> Claimed:
+    result = driven.one(ClaimQueues("billing", member, (WantedQueue(topic, 0, epoch, over),)))
     assert isinstance(result, QueuesClaimed), result
     return result.rows[0]
 
@@ -237,8 +239,8 @@ def test_an_ordered_record_stays_suspended_until_it_is_dead() -> None:
 def test_attempts_of_an_ordered_record_survive_a_change_of_its_consumer() -> None:
     driven = ready(ORDERED)
     fail(driven, 0, time_ms=2_000)
-    driven.log.time_ms = 40_000
-    taken = claim(driven, epoch=9, member="b")
+    over = progress(driven).leased_at
+    taken = claim(driven, epoch=9, member="b", over=over)
     assert taken.row is not None
     assert taken.row.suspended[0].attempts == 1
     assert fail(driven, 0, 0, epoch=9, member="b").attempts == 1

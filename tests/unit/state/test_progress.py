@@ -7,8 +7,9 @@ import pytest
 from dledger.state.consumers.groups import DeleteConsumerGroup
 from dledger.state.consumers.settings import ConsumeOrder, GroupSettings, StartFrom
 from dledger.state.offsets import CommitOffset, DoneRange
-from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues
+from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
+from dledger.state.progress.fence import BY_STAMP
 from dledger.state.progress.ranges import RANGES_MAX
 from dledger.state.progress.row import Progress, decode_progress
 from dledger.state.queues.trim import Trim
@@ -30,9 +31,10 @@ def claim(
     *,
     topic: bytes = TOPIC,
     queue: int = 0,
+    over: int = 0,
     time_ms: int | None = None,
 ) -> Claimed:
-    command = ClaimQueues("billing", member, (GrantedQueue(topic, queue, epoch),))
+    command = ClaimQueues("billing", member, (WantedQueue(topic, queue, epoch, over),))
     result = driven.one(command, time_ms)
     assert isinstance(result, QueuesClaimed), result
     return result.rows[0]
@@ -113,17 +115,37 @@ def test_nothing_of_a_claim_that_was_given_back_is_taken() -> None:
     assert claim(driven, 6, "b").code is Code.OK
 
 
-def test_an_ordered_claim_is_a_lease_by_leader_stamps() -> None:
+def leased_at(taken: Claimed) -> int:
+    assert taken.row is not None
+    return taken.row.leased_at
+
+
+def test_an_ordered_claim_is_a_lease_until_a_leader_says_that_it_is_over() -> None:
+    """However late the stamps are; and a renewal that came between keeps the holder in."""
     driven = with_group(ORDERED)
     driven.append(batch(10))
     taken = claim(driven, 5, time_ms=10_000)
     assert (taken.code, taken.lease_left_ms) == (Code.OK, 30_000)
     refused = claim(driven, 7, "b", time_ms=20_000)
     assert (refused.code, refused.lease_left_ms) == (Code.LEASED, 20_000)
-    assert claim(driven, 5, time_ms=30_000).code is Code.OK  # renewed
-    assert claim(driven, 7, "b", time_ms=59_999).code is Code.LEASED
-    assert claim(driven, 7, "b", time_ms=60_000).code is Code.OK
-    assert claim(driven, 5, time_ms=60_001).code is Code.FENCED
+    renewed = claim(driven, 5, time_ms=30_000)
+    assert renewed.code is Code.OK
+    assert claim(driven, 7, "b", time_ms=90_000).code is Code.LEASED
+    assert claim(driven, 7, "b", over=leased_at(taken)).code is Code.LEASED
+    assert claim(driven, 7, "b", over=leased_at(renewed)).code is Code.OK
+    assert claim(driven, 5).code is Code.FENCED
+
+
+def test_a_claim_of_an_older_dledger_is_a_lease_by_leader_stamps() -> None:
+    driven = with_group(ORDERED)
+    driven.append(batch(10))
+    taken = claim(driven, 5, over=BY_STAMP, time_ms=10_000)
+    assert (taken.code, taken.lease_left_ms, leased_at(taken)) == (Code.OK, 30_000, 0)
+    assert claim(driven, 7, "b", over=BY_STAMP, time_ms=39_999).code is Code.LEASED
+    assert claim(driven, 7, "b", time_ms=39_999).code is Code.LEASED
+    assert claim(driven, 7, "b", time_ms=40_000).code is Code.OK
+    assert claim(driven, 9, over=BY_STAMP, time_ms=69_999).code is Code.LEASED
+    assert claim(driven, 9, over=BY_STAMP, time_ms=70_000).code is Code.OK
 
 
 def test_a_lease_that_is_given_back_keeps_nobody_waiting() -> None:
@@ -253,7 +275,7 @@ def test_deletion_frees_the_rows(deleted: str) -> None:
 
 def test_bad_claims_are_refused_by_name() -> None:
     driven = with_group(FIRST)
-    no_group = ClaimQueues("nobody", "a", (GrantedQueue(TOPIC, 0, 1),))
+    no_group = ClaimQueues("nobody", "a", (WantedQueue(TOPIC, 0, 1),))
     assert code_of(driven.one(no_group)) is Code.CONSUMER_GROUP_NOT_FOUND
     assert code_of(driven.one(ClaimQueues("billing", "", ()))) is Code.INVALID_ARGUMENT
     assert code_of(driven.one(ReleaseQueues("nobody", "a", ()))) is Code.CONSUMER_GROUP_NOT_FOUND

@@ -15,7 +15,7 @@ from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
 from dledger.state.consumers.settings import ConsumeOrder, StartFrom
 from dledger.state.offsets import CommitOffset, DoneRange
-from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues
+from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueues, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.results import FailuresStored, OffsetsCommitted, QueuesClaimed, Result
@@ -61,7 +61,10 @@ class Model:
 
     def claim(self, epoch: int, is_a: bool) -> None:
         name = "a" if is_a else "b"
-        command = ClaimQueues("billing", name, (GrantedQueue(TOPIC, 0, epoch),))
+        row = self.driven.machine.queries.claimed("billing", TOPIC, 0)
+        is_over = row is not None and row.lease_until_ms <= self.driven.log.time_ms
+        over = row.leased_at if row is not None and is_over else 0
+        command = ClaimQueues("billing", name, (WantedQueue(TOPIC, 0, epoch, over),))
         result = self.one(command)
         assert isinstance(result, QueuesClaimed)
         code = result.rows[0].code

@@ -1,7 +1,8 @@
 """I19 to I22 in the state: claims, commits and failures of consumer groups, as apply answers them.
 
 Checked once per entry, from the answers alone. A claim that is taken has the highest epoch, and an
-epoch is one consumer's. A lease that lasts is nobody else's. Commits and failures are taken of the
+epoch is one consumer's. A lease is
+nobody else's until a claim says that this very lease is over. Commits and failures are taken of the
 newest claim only, and not over a reset. A floor goes back by resets only. Attempts grow by one.
 """
 
@@ -30,7 +31,8 @@ class _Seen:
 
     epoch: int = 0
     consumer: str = ""
-    lease_until_ms: int = 0
+    leased_at: int = 0
+    """Index of the entry that began or renewed the lease; 0: there is none."""
     floor: int = -1
     resets: int = 0
     attempts: dict[int, int] = field(default_factory=dict[int, int])
@@ -61,11 +63,11 @@ class ProgressHistory(Invariant):
         for payload, result in zip(entry.payloads, results, strict=True):
             match decode(bytes(payload)), result:
                 case ClaimQueues() as claim, QueuesClaimed() as claimed:
-                    self._claim(claim, claimed)
+                    self._claim(claim, claimed, entry.ref.index)
                 case ReleaseQueues() as release, QueuesReleased() as released:
                     for item, code in zip(release.queues, released.codes, strict=True):
                         if code is Code.OK:
-                            self._of(release.consumer_group, item).lease_until_ms = 0
+                            self._of(release.consumer_group, item).leased_at = 0
                 case CommitOffsets() as commit, OffsetsCommitted() as committed:
                     self._commit(commit, committed)
                 case FailRecords() as failed, FailuresStored() as stored:
@@ -73,7 +75,7 @@ class ProgressHistory(Invariant):
                 case _:
                     continue
 
-    def _claim(self, claim: ClaimQueues, claimed: QueuesClaimed) -> None:
+    def _claim(self, claim: ClaimQueues, claimed: QueuesClaimed, index: int) -> None:
         self.groups.add(claim.consumer_group)
         for item, row in zip(claim.queues, claimed.rows, strict=True):
             if row.code is not Code.OK:
@@ -86,12 +88,12 @@ class ProgressHistory(Invariant):
                 self.fail(f"{who} claimed after epoch {seen.epoch}")
             if item.epoch == seen.epoch and claim.member_id != seen.consumer:
                 self.fail(f"{who} claimed with the epoch of {seen.consumer}")
-            if claim.member_id != seen.consumer and claimed.time_ms < seen.lease_until_ms:
+            if claim.member_id != seen.consumer and seen.leased_at not in (0, item.over):
                 self.fail(f"{who} claimed in the lease of {seen.consumer}")
             if row.row.floor < seen.floor:
                 self.fail(f"{who} got floor {row.row.floor} after {seen.floor}")
             seen.epoch, seen.consumer = item.epoch, claim.member_id
-            seen.lease_until_ms = claimed.time_ms + row.lease_left_ms if row.lease_left_ms else 0
+            seen.leased_at = index if row.lease_left_ms else 0
             seen.floor, seen.resets = row.row.floor, row.row.resets
 
     def _commit(self, commit: CommitOffsets, committed: OffsetsCommitted) -> None:
