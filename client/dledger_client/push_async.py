@@ -73,8 +73,12 @@ class AsyncPushConsumer:
         await self._runner.run(self._engine.run())
 
     async def close(self) -> None:
-        """Take no more records, finish those that the listener has, commit, leave the group."""
-        await self._runner.run(self._engine.close())
+        """Take no more records, finish those that the listener has, commit, leave the group.
+
+        The listener may call it, too. Then it returns at once, and `run` when all that is done.
+        """
+        is_listener = self._engine.is_listener_here()
+        await self._runner.run(self._engine.close(for_listener=is_listener))
 
     def assignment(self) -> list[Place]:
         """Return the (topic, queue) pairs that this consumer has."""

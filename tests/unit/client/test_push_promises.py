@@ -1,6 +1,11 @@
 """What a push consumer promises when something is refused, missing or late."""
 
+import asyncio
 import logging
+import subprocess
+import sys
+import threading
+from functools import partial
 
 import pytest
 
@@ -11,8 +16,10 @@ from dledger_client import (
     ConsumeOrder,
     Delivery,
     ProducerConfig,
+    PushConsumer,
 )
 from dledger_client._shell.group.push import PushEngine
+from dledger_client._shell.group.threads import DaemonThreads
 from dledger_client.unreadable import Unreadable
 from tests.unit.client.helpers import eventually, run
 from tests.unit.client.model_cluster import topic_id
@@ -118,3 +125,71 @@ def test_messages_of_one_ordering_key_go_one_after_another_whatever_their_keys_a
             assert by_key["b"] == [(1, 0), (3, 0), (5, 0)]
 
     run(body())
+
+
+# The end.
+
+
+def test_a_function_that_listens_may_close_its_consumer() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 1)
+            inside = threading.Event()
+
+            def listener(_record: ConsumedRecord) -> None:
+                consumer.close()
+                assert not group.events[-1].startswith("leave"), "it does not wait for the end"
+                inside.set()
+
+            consumer = PushConsumer(cluster.bootstrap, "g", "t", listener, push_config())
+
+            def program() -> None:
+                with consumer:
+                    consumer.run()
+                assert inside.is_set()
+                assert group.events[-1].startswith("leave"), "the block ends after the consumer"
+
+            await asyncio.to_thread(program)
+            assert group.floor("t", 0) == 1, "the record is done and committed"
+
+    run(body())
+
+
+def test_a_function_that_hangs_does_not_keep_the_process() -> None:
+    program = (
+        "import threading\n"
+        "from dledger_client._shell.group.threads import DaemonThreads\n"
+        "threads, here = DaemonThreads(1, 'x'), threading.Event()\n"
+        "threads.submit(lambda: (here.set(), threading.Event().wait()))\n"
+        "here.wait()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
+
+
+def test_threads_are_bounded_and_give_what_a_function_returns_or_raises() -> None:
+    threads, gate = DaemonThreads(2, "x"), threading.Event()
+    names: set[str] = set()
+
+    def work(at: int) -> int:
+        names.add(threading.current_thread().name)
+        gate.wait()
+        if at == 3:
+            raise ValueError("bad")
+        return at
+
+    futures = [threads.submit(partial(work, at)) for at in range(5)]
+    gate.set()
+    assert [futures[at].result(10) for at in (0, 1, 2, 4)] == [0, 1, 2, 4]
+    assert str(futures[3].exception(10)) == "bad"
+    assert names == {"x 0", "x 1"}
+    assert not threads.is_here()
+    assert threads.submit(threads.is_here).result(10) is True
+    gate.clear()
+    running, waiting = [threads.submit(partial(work, at)) for at in range(2)], []
+    waiting = [threads.submit(partial(work, at)) for at in range(2)]
+    while not all(future.running() for future in running):
+        pass
+    threads.end()
+    assert all(future.cancelled() for future in waiting)
+    gate.set()
+    assert [future.result(10) for future in running] == [0, 1]

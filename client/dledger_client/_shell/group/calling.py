@@ -7,10 +7,11 @@ Owns: the shape of a listener's call, its threads, what its result means. Not: w
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, cast
 
 from dledger_client._core.group.dispatch import Job
+from dledger_client._shell.group.threads import DaemonThreads
 from dledger_client.model import DeadLetter, Delivery, Retry
 from dledger_client.records import ConsumedRecord
 
@@ -37,8 +38,7 @@ class Caller:
             listener if is_plain else None
         )
         """The listener itself, if it is a coroutine function of one record: the shortest way."""
-        self._pool: ThreadPoolExecutor | None = None
-        self._threads = threads
+        self._threads = DaemonThreads(threads, "dledger listener")
 
     async def call(self, job: Job, loop: asyncio.AbstractEventLoop) -> object:
         """Call the listener with the records of a job; return what it returns."""
@@ -46,14 +46,16 @@ class Caller:
         arguments = (given, _delivery(job)) if self._wants_delivery else (given,)
         if self.is_coroutine:
             return await cast("Awaitable[object]", self._listener(*arguments))
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, "dledger listener")
-        return await loop.run_in_executor(self._pool, _guarded, self._listener, *arguments)
+        called = self._threads.submit(partial(_guarded, self._listener, *arguments))
+        return await asyncio.wrap_future(called, loop=loop)
+
+    def is_here(self) -> bool:
+        """Return whether a function that is the listener is the caller."""
+        return self._threads.is_here()
 
     def close(self) -> None:
-        """Start no more threads, and wait for none; the interpreter waits for one that hangs."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        """Begin no more calls. A function that hangs goes on, and ends with the process."""
+        self._threads.end()
 
 
 def _guarded(listener: Listener, *arguments: object) -> object:

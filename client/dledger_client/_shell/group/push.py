@@ -105,7 +105,7 @@ class PushEngine:
         self._timer: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
-        """The end that a listener has begun."""
+        """The end, once somebody has begun it."""
         self.error: ClientError | None = None
         self.is_closed = False
 
@@ -129,19 +129,22 @@ class PushEngine:
         if self.error is not None:
             raise self.error.again()
 
-    async def close(self) -> None:
+    def is_listener_here(self) -> bool:
+        """Return whether a function that is the listener is the caller."""
+        return self._caller.is_here()
+
+    async def close(self, *, for_listener: bool = False) -> None:
         """Take no more, finish what the listener has, commit it, leave the group.
 
-        Called by a coroutine listener, it only begins that: it would wait for its own caller.
+        Called by the listener, it only begins that: it would wait for its own caller.
         """
-        if self.is_closed:
-            return
-        self.is_closed = True
-        if asyncio.current_task() in self._workers:
-            loop = self.fetching.driver.loop
-            self._closing = loop.create_task(self._end(), name="dledger close")
-            return
-        await self._end()
+        if self._closing is None:
+            self.is_closed = True
+            self._closing = asyncio.get_running_loop().create_task(
+                self._end(), name="dledger close"
+            )
+        if not for_listener and asyncio.current_task() not in self._workers:
+            await asyncio.shield(self._closing)
 
     async def _end(self) -> None:
         if self.fetching.driver.is_started:
