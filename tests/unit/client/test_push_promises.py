@@ -18,8 +18,8 @@ from dledger_client import (
     ProducerConfig,
     PushConsumer,
 )
+from dledger_client._shell.group.calling import DaemonThreads
 from dledger_client._shell.group.push import PushEngine
-from dledger_client._shell.group.threads import DaemonThreads
 from dledger_client.unreadable import Unreadable
 from tests.unit.client.helpers import eventually, run
 from tests.unit.client.model_cluster import topic_id
@@ -158,7 +158,7 @@ def test_a_function_that_listens_may_close_its_consumer() -> None:
 def test_a_function_that_hangs_does_not_keep_the_process() -> None:
     program = (
         "import threading\n"
-        "from dledger_client._shell.group.threads import DaemonThreads\n"
+        "from dledger_client._shell.group.calling import DaemonThreads\n"
         "threads, here = DaemonThreads(1, 'x'), threading.Event()\n"
         "threads.submit(lambda: (here.set(), threading.Event().wait()))\n"
         "here.wait()\n"

@@ -12,5 +12,4 @@ membership            One consumer's session, claims, commits and failures on th
 objects               Consumer groups as objects of the cluster: create, change, delete, find, list
 polling               A subscription of a consumer that polls: what it has read, what it commits
 push                  A push consumer's engine: fetched records on their way through the listener
-threads               Threads in which functions of the user run
 """

@@ -6,12 +6,14 @@ Owns: the shape of a listener's call, its threads, what its result means. Not: w
 
 import asyncio
 import inspect
+import queue
+import threading
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from dledger_client._core.group.dispatch import Job
-from dledger_client._shell.group.threads import DaemonThreads
 from dledger_client.model import DeadLetter, Delivery, Retry
 from dledger_client.records import ConsumedRecord
 
@@ -20,6 +22,73 @@ Listener = Callable[..., Any]
 Result = Retry | DeadLetter | None
 WITH_DELIVERY: Final = 2
 """Positional parameters without a default of a listener that wants to know about its delivery."""
+
+
+class _Call(NamedTuple):
+    future: "Future[object]"
+    function: Callable[[], object]
+
+
+class DaemonThreads:
+    """At most so many threads, begun when they are needed. One thread calls all but `is_here`.
+
+    None of them keeps the process. Python's own executors do: at its end the interpreter waits for
+    their threads, also for one that hangs.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        """Threads that wait for a call."""
+        self._threads: set[threading.Thread] = set()
+
+    def submit(self, function: Callable[[], object]) -> "Future[object]":
+        """Call a function in a thread, as soon as one is free."""
+        call = _Call(Future(), function)
+        self._calls.put(call)
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
+            name = f"{self._name} {len(self._threads)}"
+            thread = threading.Thread(
+                target=_serve, args=(self._calls, self._idle), name=name, daemon=True
+            )
+            self._threads.add(thread)
+            thread.start()
+        return call.future
+
+    def is_here(self) -> bool:
+        """Return whether the caller runs in one of these threads."""
+        return threading.current_thread() in self._threads
+
+    def end(self) -> None:
+        """Begin no more calls. Threads end when their call returns; nobody waits for them."""
+        while not self._calls.empty():
+            call = self._calls.get()
+            if call is not None:
+                call.future.cancel()
+        for _ in self._threads:
+            self._calls.put(None)
+
+
+def _serve(calls: "queue.SimpleQueue[_Call | None]", idle: threading.Semaphore) -> None:
+    while True:
+        try:
+            call = calls.get_nowait()
+        except queue.Empty:
+            idle.release()
+            call = calls.get()
+        if call is None:
+            return
+        if call.future.set_running_or_notify_cancel():
+            try:
+                result = call.function()
+            except BaseException as error:  # noqa: BLE001  (whoever waits for the future gets it)
+                call.future.set_exception(error)
+            else:
+                call.future.set_result(result)
+                del result
+        del call
 
 
 class Caller:
