@@ -8,6 +8,7 @@ exit_codes  The one table of exit codes of processes and commands
 keyhash     Hashes that producers, members and readers must compute alike (D14)
 limits      Every bound that both ends of a wire must agree on, with the relations between them
 names       The rule for names that users choose: topics, consumer groups, owners of holds (S33)
+patterns    Topic patterns: regular expressions whose match takes bounded time
 remedies    What to do about an error: one table for the command line
 segments    Reads a folder of segments without changing it: inspect, export, Spark
 batch/      The record batch `DLB1`: the unit of work, from producer to reader (D5)

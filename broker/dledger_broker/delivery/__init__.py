@@ -5,7 +5,6 @@ grants          Only what the coordinator granted raises the fence of a queue
 group_proto     What consumers and people are told of a consumer group, as protobuf
 joining         From what a consumer says when it joins to the command for the log
 led_group       One consumer group: it ends sessions, and deals out queues
-patterns        Topic patterns: regular expressions whose match takes bounded time
 planning        Who should have which queue: from rows to the Assign to propose
 session_stream  One session of a consumer: the stream between it and its coordinator
 sessions        Who is connected, who is silent, whose session is over

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from dledger.state.consumers.table import Subscribed
 from dledger.state.queries import Queries
 from dledger.state.values import PERMISSION_READ, Topic
-from dledger_broker.delivery.patterns import Pattern
 from dledger_broker.delivery.strategies.model import Queue
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.patterns import Pattern
 
 OF_A_GROUP = "%"
 """The first character of the names of retry and dead letter topics."""

@@ -1,11 +1,14 @@
 """What a push consumer promises when something is refused, missing or late."""
 
 import asyncio
+import json
 import logging
+import shutil
 import subprocess
 import sys
 import threading
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +18,9 @@ from dledger_client import (
     ConsumedRecord,
     ConsumeOrder,
     Delivery,
+    InvalidRequest,
     ProducerConfig,
+    PushConfig,
     PushConsumer,
 )
 from dledger_client._shell.group.calling import DaemonThreads
@@ -24,7 +29,7 @@ from dledger_client.unreadable import Unreadable
 from tests.unit.client.helpers import eventually, run
 from tests.unit.client.model_cluster import topic_id
 from tests.unit.client.test_push_shell import push_config
-from tests.unit.client.test_subscribe_shell import FAST, fake, fill
+from tests.unit.client.test_subscribe_shell import FAST, consumer_config, fake, fill
 
 
 def engine_of(consumer: AsyncPushConsumer) -> PushEngine:
@@ -193,3 +198,79 @@ def test_threads_are_bounded_and_give_what_a_function_returns_or_raises() -> Non
     assert all(future.cancelled() for future in waiting)
     gate.set()
     assert [future.result(10) for future in running] == [0, 1]
+
+
+# Without a group.
+
+
+def broadcast(file: str) -> PushConfig:
+    return PushConfig(consumer=consumer_config(), broadcast=True, offsets_file=file)
+
+
+def test_a_broadcast_makes_the_folder_of_its_file_and_fails_at_once_without(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, _group):
+            await fill(cluster, 0, 0, 3)
+            seen: list[int] = []
+
+            async def listener(record: ConsumedRecord) -> None:
+                seen.append(record.offset)
+
+            file = tmp_path / "deep" / "folder" / "offsets.json"
+            async with AsyncPushConsumer(
+                cluster.bootstrap, "g", "t", listener, broadcast(str(file))
+            ):
+                assert file.exists(), "it can be written: that is sure from the start"
+                await eventually(lambda: len(seen) == 3, "all records")
+            assert json.loads(file.read_text())["offsets"] == {f"{topic_id('t').hex()}/0": 3}
+            (tmp_path / "file").touch()
+            for bad in (tmp_path / "file" / "offsets.json", tmp_path):
+                consumer = AsyncPushConsumer(
+                    cluster.bootstrap, "g", "t", listener, broadcast(str(bad))
+                )
+                with pytest.raises(InvalidRequest, match=f"offsets_file: {bad}: "):
+                    await consumer.start()
+            assert len(seen) == 3
+
+    run(body())
+
+
+def test_a_file_that_cannot_be_written_later_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, _group):
+            seen: list[int] = []
+
+            async def listener(record: ConsumedRecord) -> None:
+                seen.append(record.offset)
+
+            file = tmp_path / "gone" / "offsets.json"
+            async with AsyncPushConsumer(
+                cluster.bootstrap, "g", "t", listener, broadcast(str(file))
+            ):
+                shutil.rmtree(file.parent)
+                await fill(cluster, 0, 0, 3)
+                await eventually(lambda: "cannot be written" in caplog.text, "it is told")
+                file.parent.mkdir()
+                await eventually(file.exists, "the next write succeeds")
+            assert json.loads(file.read_text())["offsets"] == {f"{topic_id('t').hex()}/0": 3}
+
+    run(body())
+
+
+def test_patterns_of_a_broadcast_mean_topics_of_users_and_take_bounded_time() -> None:
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, _group):
+            for topic in ("%RETRY%g", "%DLQ%g", "x" * 60):
+                cluster.topics[topic] = [("a", 1)]
+            cluster.push_routes()
+            consumer = AsyncPushConsumer(
+                cluster.bootstrap, "g", (), str, broadcast(""), patterns=[".*", "(x+x+)+y"]
+            )
+            async with consumer:
+                assert sorted(consumer.assignment()) == [("t", 0), ("x" * 60, 0)]
+            with pytest.raises(InvalidRequest, match=r"pattern '\(': .* at character"):
+                AsyncPushConsumer(cluster.bootstrap, "g", (), str, broadcast(""), patterns="(")
+
+    run(body())

@@ -4,13 +4,14 @@ Owns: which queues there are, the file, what a failure means: nothing, the recor
 takes part: whoever broadcasts needs neither session nor claims.
 
 The file is JSON: `{"group": ..., "offsets": {"topic id in hex/queue": offset}}`. A new one is
-written beside the old one, and then takes its place. So there is never half a file.
+written beside the old one, and then takes its place. So there is never half a file. The start makes
+its folder, and fails when the file cannot be written there. Later only the log tells that: the next
+write may succeed, and until then the file holds what was done before.
 """
 
 import asyncio
 import json
 import logging
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +27,10 @@ from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.group.membership import QueueUser
 from dledger_client._shell.queries import Queries
 from dledger_client.config import ConsumerConfig, StartAt
-from dledger_client.errors import ClientError, invalid
+from dledger_client.errors import ClientError, client_error, invalid
+from dledger_proto.errors import DledgerError
+from dledger_proto.names import holds_references
+from dledger_proto.patterns import Pattern
 from dledger_proto.v1 import delivery_pb2
 
 _LOG = logging.getLogger("dledger_client")
@@ -47,7 +51,8 @@ class Broadcast:
         self._cluster = cluster
         self._queries = queries
         self._config = config
-        self._subscriptions = subscriptions
+        self._names = frozenset(each.topic for each in subscriptions if not each.pattern)
+        self._patterns = [pattern_of(each.topic) for each in subscriptions if each.pattern]
         self._user = user
         self._path = Path(offsets_file) if offsets_file else None
         self._stored: dict[str, int] = {}
@@ -60,24 +65,25 @@ class Broadcast:
     async def start(self) -> None:
         """Read the file, and all queues from where it says."""
         if self._path is not None:
-            self._stored = await asyncio.to_thread(_load, self._path)
-        for each in self._subscriptions:
-            if not each.pattern:
-                await self._queries.topic(each.topic)
+            self._stored = await asyncio.to_thread(_load, self._path, self._config.group)
+        # Of a topic that is there already patterns begin where `start_at` says.
+        await self._cluster.wait_loaded(self._config.connection.call_timeout_ms / 1_000)
+        for name in sorted(self._names):
+            await self._queries.topic(name)
         await self._add([route.name for route in self._topics()], is_first=True)
         self._cluster.listen(self._routes_changed)
         self._saver = asyncio.get_running_loop().create_task(self._save_often())
 
     def _topics(self) -> list[TopicRoute]:
-        found: dict[str, TopicRoute] = {}
-        for route in self._cluster.routes.topics():
-            for each in self._subscriptions:
-                wanted = re.fullmatch(each.topic, route.name) if each.pattern else (
-                    each.topic == route.name
-                )  # fmt: skip
-                if wanted:
-                    found[route.name] = route
-        return list(found.values())
+        return [route for route in self._cluster.routes.topics() if self._wants(route.name)]
+
+    def _wants(self, topic: str) -> bool:
+        """Return whether a topic is meant: patterns mean none of consumer groups."""
+        if topic in self._names:
+            return True
+        return not holds_references(topic) and any(
+            pattern.matches(topic) for pattern in self._patterns
+        )
 
     def _routes_changed(self, change: RouteChange) -> None:
         changed = [route.name for route in self._topics() if route.name in change.topics]
@@ -145,20 +151,47 @@ class Broadcast:
     async def _save(self) -> None:
         offsets = self._stored | {_name(held): held.progress.floor for held in self._held.values()}
         if self._path is not None and offsets != self._stored:
-            self._stored = offsets
-            await asyncio.to_thread(_store, self._path, self._config.group, offsets)
+            try:
+                await asyncio.to_thread(_store, self._path, self._config.group, offsets)
+            except OSError as error:
+                _LOG.error("offsets_file: %s cannot be written: %s", self._path, error)
+            else:
+                self._stored = offsets
 
 
 def _name(held: HeldQueue) -> str:
     return f"{held.topic_id.hex()}/{held.place[1]}"
 
 
-def _load(path: Path) -> dict[str, int]:
-    """Return the offsets of a file, none when it is not there; InvalidRequest."""
+def pattern_of(text: str) -> Pattern:
+    """Return a pattern as the coordinators of groups compile it; InvalidRequest."""
+    try:
+        return Pattern(text)
+    except DledgerError as error:
+        raise client_error(error) from None
+
+
+def _load(path: Path, group: str) -> dict[str, int]:
+    """Return the offsets of a file, none when it is not there; InvalidRequest.
+
+    Also when it cannot be written: so much is sure before the first record is handed out.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        offsets = _offsets_of(path)
+        _store(path, group, offsets)
+    except OSError as error:
+        raise invalid(f"offsets_file: {path}: {error.strerror or error}") from error
+    return offsets
+
+
+def _offsets_of(path: Path) -> dict[str, int]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
+    except UnicodeDecodeError as error:
+        raise invalid(f"offsets_file: {path} holds no offsets ({error})") from error
     try:
         offsets = json.loads(text)["offsets"]
         return {str(name): int(offset) for name, offset in offsets.items()}

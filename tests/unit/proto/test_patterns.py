@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger_broker.delivery.patterns import ALPHABET, STATES_MAX, Pattern
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.patterns import ALPHABET, STATES_MAX, Pattern
 
 ATOMS = st.sampled_from(
     ["a", "b", "-", ".", r"\d", r"\w", r"\|", "[ab]", "[^a]", "[a-c-]", "[]b]", r"[\d_]"]
@@ -80,7 +80,7 @@ def test_characters_that_no_name_has_match_nothing() -> None:
 
 
 def test_what_it_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dledger_broker.delivery.patterns.KNOWN_SETS_MAX", 3)
+    monkeypatch.setattr("dledger_proto.patterns.KNOWN_SETS_MAX", 3)
     pattern = Pattern("(a|b|c)*d")
     assert pattern.matches("abcabcd")
     assert not pattern.matches("abca")
