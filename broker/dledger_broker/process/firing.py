@@ -3,7 +3,8 @@
 Owns: when to look, and what to propose. Not owned: what fires (`dledger.state.timers`): apply alone
 decides, by the stamps of entries. While no timer waits the loop sleeps until one is set, so an idle
 group costs nothing. While timers wait it sleeps until the first is due, at most LOOK_SECONDS: the
-wall clock may jump. A timer that is set meanwhile and due earlier wakes it.
+group's time may jump. A timer that is set meanwhile and due earlier wakes it. While proposals are
+refused, as when the disk is low, the pauses between them grow to REST_SECONDS_MAX.
 """
 
 import asyncio
@@ -15,14 +16,17 @@ from dledger.state.events import Applied
 from dledger.state.queries import Queries
 from dledger.state.timers.commands import FIRED_AT_ONCE_MAX, FireTimers
 from dledger_broker.group.group_view import GroupView
+from dledger_broker.process.logs import Quiet
 from dledger_proto.errors import DledgerError
 
 LOOK_SECONDS: Final = 1.0
 """The longest sleep while timers wait."""
 LATE_SECONDS: Final = 0.002
 """How long after the due time the loop wakes at least: stamps are whole milliseconds."""
-RETRY_SECONDS: Final = 0.05
-"""How soon a proposal is repeated that was refused, or fired nothing that is due."""
+REST_SECONDS: Final = 0.05
+"""How soon a proposal is repeated that was refused, or fired nothing that is due. Each further one
+waits twice as long."""
+REST_SECONDS_MAX: Final = 5.0
 
 
 def seconds_until(due_ms: int, now_ms: int) -> float:
@@ -32,6 +36,11 @@ def seconds_until(due_ms: int, now_ms: int) -> float:
     return min((due_ms - now_ms) / 1_000 + LATE_SECONDS, LOOK_SECONDS)
 
 
+def rest_after(failed: int) -> float:
+    """Return how long to rest after so many proposals in a row that fired nothing. Pure."""
+    return min(REST_SECONDS * (1 << min(failed - 1, 10)), REST_SECONDS_MAX)
+
+
 class TimerFiring:
     """Fires the timers of one group while this member leads it."""
 
@@ -39,6 +48,9 @@ class TimerFiring:
         self._view = view
         self._queries: Queries = view.machine.queries
         self._log = structlog.get_logger().bind(group=view.names.group, member=view.names.member)
+        self._quiet = Quiet(view.clock)
+        self._failed = 0
+        """Proposals in a row that fired nothing."""
         self._wake = asyncio.Event()
         self._asleep_until_ms: int | None = None
         """The due time that the loop sleeps for; None: it waits for any timer."""
@@ -59,6 +71,7 @@ class TimerFiring:
             due_ms = self._queries.next_due_ms if self._view.leads else None
             self._asleep_until_ms = due_ms
             if due_ms is None:
+                self._failed = 0
                 if not self._view.leads:
                     self._asleep_until_ms = 0
                 await self._wake.wait()
@@ -67,8 +80,11 @@ class TimerFiring:
             seconds = seconds_until(due_ms, now_ms)
             if seconds:
                 await self._sleep(seconds)
-            elif not await self._fire(now_ms):
-                await asyncio.sleep(RETRY_SECONDS)
+            elif await self._fire(now_ms):
+                self._failed = 0
+            else:
+                self._failed += 1
+                await self._sleep(rest_after(self._failed))
 
     async def _sleep(self, seconds: float) -> None:
         try:
@@ -82,6 +98,8 @@ class TimerFiring:
         try:
             fired = await self._view.commands.propose(FireTimers(now_ms, FIRED_AT_ONCE_MAX))
         except DledgerError as error:
-            self._log.info("timers not fired", reason=str(error))
+            left_out = self._quiet.admit(error.code)
+            if left_out is not None:
+                self._log.warning("timers not fired", reason=str(error), others_since=left_out)
             return False
         return fired.count > 0 or fired.more

@@ -7,8 +7,33 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
 TIMERS: Final = "unit.state.test_timers"
+FIRING: Final = "unit.broker.test_firing"
 
 TIMER_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "timers-by-wall-clock",
+        "a leader whose clock is ahead proposes without end, and nothing fires (D8, D23)",
+        [
+            Edit(
+                "dledger_broker.process.firing:TimerFiring.run",
+                "max(self._view.host.time_ms or 0,",
+                "max(self._view.clock.wall_ms(),",
+            )
+        ],
+        [f"{FIRING}.test_a_timer_fires_by_the_groups_time_whatever_the_leaders_clock_says"],
+    ),
+    Mutant(
+        "firing-without-rest",
+        "a leader that may not fire, as the disk is low, proposes it twenty times a second",
+        [
+            Edit(
+                "dledger_broker.process.firing:rest_after",
+                "return min(REST_SECONDS * (1 << min(failed - 1, 10)), REST_SECONDS_MAX)",
+                "return REST_SECONDS",
+            )
+        ],
+        [f"{FIRING}.test_a_leader_that_is_refused_rests_longer_each_time"],
+    ),
     Mutant(
         "timer-fires-early",
         "a timer fires when its command says so, although the stamp of the entry is earlier",
