@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dledger.state.commands.codec import Body, Record, shown
-from dledger.state.consumers.table import CONSUMER_VALUE, EPOCHS_VALUE, GRANT_VALUE
+from dledger.state.consumers.table import CONSUMER_VALUE, EPOCHS_VALUE, GRANT_VALUE, read_epochs
 from dledger.state.counted_time import COUNTED_KEY
 from dledger.state.format_level import LEVEL_VALUE
 from dledger.state.lookup.entries import ENTRY_SIZE
@@ -318,7 +318,8 @@ def _grant(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _group_epochs(key: bytes, value: bytes) -> tuple[str, Fields]:
-    return key.hex(), _record(EPOCHS_VALUE, value)
+    found = read_epochs(value)
+    return key.hex(), {name: shown(getattr(found, name)) for name, _ in EPOCHS_VALUE.fields}
 
 
 def _record(form: Record, value: bytes) -> Fields:

@@ -308,15 +308,15 @@ class Queries:
         size = sum(span.size for span in spans) * left // seen
         return QueueProgress(row, found.minimum, found.maximum, spans[0].store_time_ms, size)
 
-    def fence_of(self, consumer_group: str, topic_id: bytes, queue: int) -> int:
+    def fence_of(self, consumer_group: str, topic_id: bytes, queue: int) -> int | None:
         """Return the highest epoch that claimed a queue for a consumer group; 0: none did.
 
-        Raises CONSUMER_GROUP_NOT_FOUND, and as `State.queue`.
+        None: the group has not begun there. Raises CONSUMER_GROUP_NOT_FOUND, and as `State.queue`.
         """
         group = existing_group(self._state.topics, consumer_group)
         found = self._state.queue(topic_id, queue)
         row = self._state.progress.read(group.id, group.name_bytes, found.id)
-        return 0 if row is None else row.epoch
+        return None if row is None else row.epoch
 
     def claimed(self, consumer_group: str, topic_id: bytes, queue: int) -> Progress | None:
         """Return the row of a consumer group in a queue, if the group exists and has one."""

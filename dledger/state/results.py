@@ -119,6 +119,13 @@ class QueuesClaimed:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuesBegun:
+    """How many queues got a floor."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueuesReleased:
     """Of each queue of the command: OK or why not."""
 
@@ -246,6 +253,7 @@ Result = (
     | ProducersExpired
     | OffsetsCommitted
     | QueuesClaimed
+    | QueuesBegun
     | QueuesReleased
     | GroupResumed
     | FailuresStored

@@ -26,6 +26,5 @@ async def nudge(call: Call, request: pb.NudgeConsumersRequest) -> pb.NudgeConsum
 async def check_grants(call: Call, request: pb.CheckGrantsRequest) -> pb.CheckGrantsReply:
     """Say which queues a consumer has, and by which epochs."""
     await call.messaging.view.confirm()
-    retry, _ = call.coordinator.find(request.consumer_group)
-    rows = call.messaging.view.machine.queries.consumers(retry.topic_id)
-    return granted(rows, request)
+    retry, settings = call.coordinator.find(request.consumer_group)
+    return await granted(call.messaging.view, retry, settings, request)

@@ -18,6 +18,7 @@ from dledger.state.progress.claims import (
     check_consumer,
 )
 from dledger.state.progress.failures import FailedRecord, FailRecords
+from dledger.state.progress.start import BeginQueues, NewQueue
 from dledger.state.progress.wave import Pause, ResumeGroup
 from dledger.state.queues.references import ORIGIN_ERROR_SIZE_MAX
 from dledger.state.results import (
@@ -56,10 +57,19 @@ class ProgressRead:
 
 
 async def claim_queues(
-    messaging: Messaging, consumer_group: str, member_id: str, wanted: Sequence[Wanted]
+    messaging: Messaging,
+    consumer_group: str,
+    member_id: str,
+    wanted: Sequence[Wanted],
+    begin: Sequence[NewQueue] = (),
 ) -> QueuesClaimed:
-    """Claim queues for a consumer, or renew its claims; each is taken or refused on its own."""
+    """Claim queues for a consumer, or renew its claims; each is taken or refused on its own.
+
+    In the queues of `begin` the group begins, unless it did before.
+    """
     _check(consumer_group, member_id)
+    if begin:
+        await messaging.view.commands.propose(BeginQueues(consumer_group, tuple(begin)))
     queues = tuple(
         WantedQueue(*each, over=_lease_over(messaging.view, consumer_group, member_id, each))
         for each in _granted(wanted)

@@ -25,7 +25,7 @@ from dledger.state.commands.old_forms import OLD_FORMS, OldForm
 from dledger.state.consumers import granting, groups, membership
 from dledger.state.format_level import FORMAT_LEVEL_MAX
 from dledger.state.producers import expiry, registration
-from dledger.state.progress import claims, commits, dead_letters, failures, wave
+from dledger.state.progress import claims, commits, dead_letters, failures, start, wave
 from dledger.state.queues import holds, trim
 from dledger.state.timers import commands as timers
 from dledger.state.topics import commands as topics
@@ -33,7 +33,7 @@ from dledger_proto.errors import Code, DledgerError
 
 COMMAND_VERSION: Final = 1
 MODULES: Final = (
-    format_level, topics, trim, holds, registration, expiry, commits, claims, wave, failures,
+    format_level, topics, trim, holds, registration, expiry, commits, start, claims, wave, failures,
     dead_letters, groups,
     membership, granting, timers,
 )  # fmt: skip

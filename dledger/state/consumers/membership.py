@@ -14,7 +14,7 @@ from dledger.state.commands.codec import UInt64
 from dledger.state.commands.command import Command
 from dledger.state.consumers.granting import NOBODY, Turn
 from dledger.state.consumers.settings import STRATEGIES, ConsumeOrder
-from dledger.state.consumers.table import Consumer, ConsumerGroup, QueueKey, Subscribed
+from dledger.state.consumers.table import Consumer, ConsumerGroup, Epochs, QueueKey, Subscribed
 from dledger.state.results import Joined, Refused, SessionsEnded
 from dledger.types import Entry
 from dledger_proto.errors import Code, DledgerError, invalid
@@ -84,6 +84,7 @@ class Join(Command[Joined]):
                 group=group.epochs.group + 1,
                 strategy=self.strategy,
                 subscriptions=self.subscriptions,
+                since_ms=self._since(group.epochs, entry.time_ms),
             )
             state.consumers.put_epochs(group, epochs)
         return Joined(entry.ref.index, group.epochs.group, last_life)
@@ -109,6 +110,12 @@ class Join(Command[Joined]):
                 )
         if len(self.wanted) > QUEUES_PER_CALL_MAX:
             raise invalid(f"wanted has {len(self.wanted)} queues, at most {QUEUES_PER_CALL_MAX}")
+
+    def _since(self, known: Epochs, time_ms: int) -> tuple[int, ...]:
+        """Return of each subscription since when the group has it."""
+        before = dict.fromkeys(known.subscriptions, 0)
+        before |= dict(zip(known.subscriptions, known.since_ms, strict=False))
+        return tuple(before.get(each, time_ms) for each in self.subscriptions)
 
     def _last_life(self, group: ConsumerGroup) -> str:
         """Return the consumer whose place this one takes over, or empty."""

@@ -96,6 +96,8 @@ class Epochs:
     strategy: str = ""
     """That the consumers ask for; empty: that of the group."""
     subscriptions: tuple[Subscribed, ...] = ()
+    since_ms: tuple[Int64, ...] = ()
+    """Of each subscription: the stamp of the Join that brought it; 0, or missing: not known."""
 
 
 @dataclass(slots=True)
@@ -111,6 +113,8 @@ class ConsumerGroup:
 CONSUMER_VALUE: Final = Record(Consumer)
 GRANT_VALUE: Final = Record(Grant)
 EPOCHS_VALUE: Final = Record(Epochs)
+_NO_TIMES: Final = bytes(2)
+"""What an older row of table 44 lacks at its end: an empty list."""
 
 
 class ConsumerTable:
@@ -182,7 +186,7 @@ class ConsumerTable:
         value = self._store.get(PREFIX[Table.GROUP_EPOCHS] + group_id)
         if value is None:
             return group
-        group.epochs = EPOCHS_VALUE.read(Body(value, 0))
+        group.epochs = read_epochs(value)
         prefix = PREFIX[Table.CONSUMER] + group_id
         for key, value in rows_in(self._store, prefix, after(prefix)):
             group.consumers[key[len(prefix) :].decode()] = CONSUMER_VALUE.read(Body(value, 0))
@@ -192,6 +196,12 @@ class ConsumerTable:
             queue = QueueKey(key[len(prefix) : at], KEY_U32.unpack_from(key, at)[0])
             group.grants[queue] = GRANT_VALUE.read(Body(value, 0))
         return group
+
+
+def read_epochs(value: bytes) -> Epochs:
+    """Return the value of a row of table 44, also of one that an older dledger wrote."""
+    epochs: Epochs = EPOCHS_VALUE.read(Body(value + _NO_TIMES, 0))
+    return epochs
 
 
 def _consumer_key(group_id: bytes, name: str) -> bytes:

@@ -8,7 +8,7 @@ fence         Who is refused: by epoch, by resets, by a lease. Pure
 group         A consumer group as progress sees it: its id, its settings, its queues here
 ranges        Done ranges above a floor: merged, counted, looked up. Pure
 row           What a consumer group has done in one queue: the values and the bytes of the row
-start         Where a consumer group begins in a queue that it has no floor of
+start         BeginQueues, and where a group begins in a queue that it has no floor of
 table         The table of progress: reading and writing rows
 wave          A wave of failures pauses a consumer group; ResumeGroup ends the pause
 """

@@ -19,7 +19,6 @@ from dledger.state.progress.group import Group, existing_group
 from dledger.state.progress.row import Holding, Progress
 from dledger.state.progress.start import start_offset
 from dledger.state.progress.wave import Pause
-from dledger.state.queues.table import Queue
 from dledger.state.results import Claimed, QueuesClaimed, QueuesReleased, Refused
 from dledger.types import Entry
 from dledger_proto.errors import Code, DledgerError, invalid
@@ -95,7 +94,7 @@ class ClaimQueues(Command[QueuesClaimed]):
             return Claimed(error.code, error.detail)
         row = state.progress.read(group.id, group.name_bytes, queue.id)
         if row is None:
-            row = Progress(_start(state, group, queue))
+            row = Progress(start_offset(group, state.queues, queue))
         refusal = refusal_to_claim(row, item.epoch, self.member_id, item.over, time_ms)
         if refusal is not None:
             return Claimed(
@@ -156,8 +155,3 @@ def check_consumer(member_id: str) -> None:
         raise invalid(
             f"member_id has {len(member_id)} characters, must be 1 to {CLIENT_ID_LENGTH_MAX}"
         )
-
-
-def _start(state: "State", group: Group, queue: Queue) -> int:
-    is_retry = queue.id[0] == group.id
-    return start_offset(group.settings, state.queues, queue, is_retry=is_retry)

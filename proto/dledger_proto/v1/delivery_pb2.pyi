@@ -468,18 +468,24 @@ class CheckGrantsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GRANTED_FIELD_NUMBER: _builtins.int
+    WANTED_MS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def granted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
         """of each: the consumer has the queue now, by this epoch"""
+
+    @_builtins.property
+    def wanted_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of each: for how long the group has wanted it; -1: unknown"""
 
     def __init__(
         self,
         *,
         granted: _abc.Iterable[_builtins.bool] | None = ...,
+        wanted_ms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["granted", b"granted", "wanted_ms", b"wanted_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

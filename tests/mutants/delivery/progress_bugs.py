@@ -73,9 +73,9 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
         "a claim by a number that somebody made up closes a queue for ever (D21)",
         [
             Edit(
-                "dledger_broker.delivery.grants:granted",
-                "grant is not None and is_held and grant.epoch == each.epoch",
-                "True",
+                "dledger_broker.delivery.grants:_is_granted",
+                "(grant.holder, grant.epoch) == (consumer, asked.epoch)",
+                "asked.epoch > 0",
             )
         ],
         [f"{GRANTS}.test_no_number_that_somebody_made_up_closes_a_queue"],
@@ -85,9 +85,9 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
         "a claim above the fence is taken without the coordinator's word (D21)",
         [
             Edit(
-                "dledger_broker.delivery.grants:Grants._raises",
-                "return epoch > fence",
-                "return False",
+                "dledger_broker.delivery.grants:Grants.checked",
+                "if epoch > (fence or 0):",
+                "if False:",
             )
         ],
         [f"{GRANTS}.test_another_broker_group_is_asked_for_what_it_granted"],
@@ -164,11 +164,35 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{PROGRESS}.start:start_offset",
-                "if queue.minimum == 0 < queue.maximum:",
+                "if _is_younger(queues, queue, settings.start_time_ms):",
                 "if False:",
             )
         ],
         [f"{CLAIMS}.test_last_misses_nothing_of_a_queue_that_is_younger_than_the_group"],
+    ),
+    Mutant(
+        "last-skips-what-came-before-the-claim",
+        "a group that begins last misses what came between its join and its first claim (S103)",
+        [
+            Edit(
+                f"{PROGRESS}.start:start_offset",
+                "queues.offset_by_time(queue, since_ms) if since_ms else queue.maximum",
+                "queue.maximum",
+            )
+        ],
+        [f"{CLAIMS}.test_last_begins_where_the_group_began_to_want_the_queue"],
+    ),
+    Mutant(
+        "last-by-the-clock-of-another",
+        "a group that begins last misses records when two leaders' clocks differ (S103)",
+        [
+            Edit(
+                "dledger_broker.delivery.grants:Grants.checked",
+                "since_ms = max(1, asked_ms - ms)",
+                "since_ms = max(1, self._view.clock.wall_ms() - ms)",
+            )
+        ],
+        [f"{GRANTS}.test_two_clocks_that_differ_hide_no_record"],
     ),
     Mutant(
         "failure-counts-twice",

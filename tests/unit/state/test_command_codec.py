@@ -32,6 +32,7 @@ from dledger.state.progress.claims import ClaimQueues, GrantedQueue, ReleaseQueu
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.dead_letters import SettleDeadLetters
 from dledger.state.progress.failures import FailedRecord, FailRecords
+from dledger.state.progress.start import BeginQueues, NewQueue
 from dledger.state.progress.wave import ResumeGroup
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
@@ -141,6 +142,11 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         + "03000000" + "3700000000000000" + "0100" + "6d" + "0900000000000000" + "02000000"
         + "0100" + "3900000000000000" + "3b00000000000000",
         f"CommitOffsets consumer_group=cg offsets={HEX_A}/3@55+57..58#9.2 reset=True member_id=me",
+    ),
+    (
+        BeginQueues("cg", (NewQueue(A, 3, 9),)),
+        "2201" + "0200" + "6367" + "0100" + HEX_A + "03000000" + "0900000000000000",
+        f"BeginQueues consumer_group=cg queues={HEX_A}/3+9",
     ),
     (
         ClaimQueues("cg", "me", (WantedQueue(A, 3, 9, 7),)),

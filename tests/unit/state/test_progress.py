@@ -12,8 +12,15 @@ from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.fence import BY_STAMP
 from dledger.state.progress.ranges import RANGES_MAX
 from dledger.state.progress.row import Progress, decode_progress
+from dledger.state.progress.start import BeginQueues, NewQueue
 from dledger.state.queues.trim import Trim
-from dledger.state.results import Claimed, OffsetsCommitted, QueuesClaimed, QueuesReleased
+from dledger.state.results import (
+    Claimed,
+    OffsetsCommitted,
+    QueuesBegun,
+    QueuesClaimed,
+    QueuesReleased,
+)
 from dledger.state.tables import PREFIX, Table
 from dledger.state.topics.commands import DeleteTopic
 from dledger_proto.errors import Code
@@ -242,6 +249,32 @@ def test_last_misses_nothing_of_a_queue_that_is_younger_than_the_group() -> None
     assert floor_of(claim(driven, 5, queue=0)) == (Code.OK, 3)
     assert floor_of(claim(driven, 5, queue=1)) == (Code.OK, 0)
     assert floor_of(claim(driven, 5, queue=2)) == (Code.OK, 0)
+
+
+def test_last_begins_at_the_head_that_is_left_of_a_younger_queue() -> None:
+    """A trim between its creation and the first claim hides nothing (S103)."""
+    driven = with_group(replace(SETTINGS, start=StartFrom.LAST, start_time_ms=500))
+    driven.append(batch(10), time_ms=2_000)
+    driven.append(batch(10), time_ms=2_000)
+    driven.one(Trim(TOPIC, 0, 3))
+    assert floor_of(claim(driven, 5)) == (Code.OK, 3)
+
+
+def test_last_begins_where_the_group_began_to_want_the_queue() -> None:
+    """What came between the first join and the first claim is not skipped (S103)."""
+    driven = with_group(replace(SETTINGS, start=StartFrom.LAST, start_time_ms=3_000))
+    driven.append(batch(10), time_ms=2_000)
+    driven.append(batch(10), time_ms=4_000)
+    driven.append(batch(10), time_ms=5_000)
+    wanted = tuple(NewQueue(TOPIC, queue, 4_000) for queue in (0, 1, 9))
+    begun = BeginQueues("billing", wanted)
+    assert driven.one(begun) == QueuesBegun(2)
+    assert floor_of(claim(driven, 5)) == (Code.OK, 10)
+    assert floor_of(claim(driven, 5, queue=1)) == (Code.OK, 0)
+    assert commit(driven, 12, 5) == (Code.OK, 12)
+    assert driven.one(begun) == QueuesBegun(0)
+    assert floor_of(claim(driven, 5)) == (Code.OK, 12)
+    assert code_of(driven.one(BeginQueues("nobody", wanted))) is Code.CONSUMER_GROUP_NOT_FOUND
 
 
 def test_a_group_takes_over_what_its_name_committed() -> None:

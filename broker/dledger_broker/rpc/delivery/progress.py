@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from dledger.state.progress.failures import FailedRecord
 from dledger.state.progress.row import Progress
+from dledger.state.progress.start import NewQueue
 from dledger.state.results import Claimed
 from dledger.state.values import QueueProgress
 from dledger_broker.rpc.calls import Call
@@ -21,11 +22,12 @@ from dledger_proto.v1 import delivery_pb2 as dpb
 async def claim_queues(call: Call, request: dpb.ClaimQueuesRequest) -> dpb.ClaimQueuesReply:
     """Claim queues for a consumer, or renew its claims."""
     wanted = await _wanted(call, request.queues)
+    begin: Sequence[NewQueue] = ()
     grants = call.group.grants
     if grants is not None:
-        wanted = await grants.checked(request.consumer_group, request.member_id, wanted)
+        wanted, begin = await grants.checked(request.consumer_group, request.member_id, wanted)
     claimed = await progress.claim_queues(
-        call.messaging, request.consumer_group, request.member_id, wanted
+        call.messaging, request.consumer_group, request.member_id, wanted, begin
     )
     return dpb.ClaimQueuesReply(
         rows=[_claim_row(each, claimed.time_ms) for each in claimed.rows],
