@@ -356,6 +356,8 @@ class ProducerEngine:
             problem = error
         else:
             if self.cluster.routes.topic(topic) is not None:
+                self.core.topic_found(topic, self._now())
+                self._advance()
                 return
             problem = error_of(
                 Code.UNAVAILABLE, f"topic {topic}: the answer is older than its known route"

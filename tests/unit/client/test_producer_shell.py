@@ -366,6 +366,27 @@ def test_a_group_that_has_not_heard_of_a_queue_yet_is_asked_again(code: Code) ->
     run(body())
 
 
+def test_a_queue_that_is_newer_than_our_own_route_is_found() -> None:
+    async def body() -> None:
+        async with (
+            FakeCluster(topics={"t": [("a", 2)]}) as cluster,
+            AsyncProducer(cluster.bootstrap) as producer,
+        ):
+            await producer.send("t", b"x", queue=1)
+            cluster.topics["t"] = [("a", 4)]
+            cluster.created += 1
+            assert (await producer.send("t", b"new", queue=3)).offset == 0
+            assert (await producer.send_many("t", [b"a", b"b"], queue=2))[1].offset == 1
+            assert cluster.log("t", 3) == [b"new"]
+            with pytest.raises(QueueNotFound, match="queue: 4, topic t has write queues 0 to 3"):
+                await producer.send("t", b"x", queue=4)
+            with pytest.raises(QueueNotFound, match="queue: 5"):
+                await producer.send_many("t", [b"x"], queue=5)
+            assert producer.status().buffered_bytes == 0
+
+    run(body())
+
+
 def test_a_queue_that_our_own_route_has_no_more_is_final() -> None:
     async def body() -> None:
         async with FakeCluster() as cluster:

@@ -8,8 +8,8 @@ How to drive it. Call an input; then carry out everything in `take_actions()`; t
 that is up, ask `next_frame` until it returns None, sending each frame before asking for the next
 (what gathers meanwhile goes into one frame); wait for the next input, at the latest until
 `next_deadline()`, then call `tick`. Inputs: `place`, `place_batch`, `routes_changed`,
-`topic_failed`, `member_ready`, `link_up`, `link_down`, `answered`, `registered`, `register_taken`,
-`register_failed`, `tick`.
+`topic_found`, `topic_failed`, `member_ready`, `link_up`, `link_down`, `answered`, `registered`,
+`register_taken`, `register_failed`, `tick`.
 """
 
 import random
@@ -67,6 +67,9 @@ class ProducerCore:
         self._actions: list[actions.Action] = []
         self._topics: dict[str, TopicState] = {}
         self._parking = Parking(routes, generator, self._look_up)
+        self._doubts: dict[str, TopicState] = {}
+        """With messages for queues that a topic did not have when it was learnt: it may have grown.
+        It is looked up once more for them."""
         self.senders: dict[str, GroupSender] = {}
         self._links: dict[int, GroupSender] = {}
         self._choice = QueueChoice(routes, self.faults)
@@ -140,6 +143,7 @@ class ProducerCore:
         now: float,
         *,
         one_way: bool = False,
+        is_checked: bool = False,
     ) -> None:
         """Take a message of at most `size` encoded bytes, to be settled by `deadline`."""
         state = self._topics.get(topic)
@@ -160,7 +164,11 @@ class ProducerCore:
             try:
                 lane = self._choice.choose(state, record, pin, lanes, now)
             except ClientError as error:
-                fail(future, topic, error)
+                self._refuse(
+                    state,
+                    Parked(future, (record,), size, pin, deadline, one_way, False, is_checked),
+                    error,
+                )
                 return
         if pin is None:
             batch = self.buffer.append(lane, record, size, deadline, now, movable=True)
@@ -180,6 +188,8 @@ class ProducerCore:
         pin: Pin | None,
         deadline: float,
         now: float,
+        *,
+        is_checked: bool = False,
     ) -> None:
         """Take messages that get consecutive offsets in one queue: a batch of their own."""
         state = self._topics.get(topic)
@@ -192,13 +202,24 @@ class ProducerCore:
         try:
             lane = self._choice.choose(state, records[0], pin, state.lanes, now)
         except ClientError as error:
-            fail(future, topic, error)
+            parked = Parked(future, records, size, pin, deadline, False, True, is_checked)
+            self._refuse(state, parked, error)
             return
         batch = self.buffer.append_batch(
             lane, records, size, deadline, now, movable=is_movable(pin),
             delivery_time_ms=0 if pin is None else pin.delivery_time_ms,
         )  # fmt: skip
         attach(future, batch, 0)
+
+    def _refuse(self, state: TopicState, message: Parked, error: ClientError) -> None:
+        """Fail a message; but first look whether its topic has the queue by now."""
+        if message.is_checked or message.pin is None or not message.pin.may_be_new(error):
+            fail(message.future, state.name, error)
+            return
+        doubt = self._doubts.get(state.name)
+        if doubt is None:
+            doubt = self._doubts[state.name] = TopicState(state.name)
+        self._parking.park(doubt, message._replace(is_checked=True))
 
     def pump(self, now: float) -> None:
         """Let every group with work go on. Called after `place`; the other inputs do it."""
@@ -230,12 +251,13 @@ class ProducerCore:
     def _place_parked(self, topic: str, each: Parked, now: float) -> None:
         if each.is_batch:
             self.place_batch(
-                each.future, topic, each.records, each.size, each.pin, each.deadline, now
-            )
+                each.future, topic, each.records, each.size, each.pin, each.deadline, now,
+                is_checked=each.is_checked,
+            )  # fmt: skip
         else:
             self.place(
                 each.future, topic, each.records[0], each.size, each.pin, each.deadline, now,
-                one_way=each.is_one_way,
+                one_way=each.is_one_way, is_checked=each.is_checked,
             )  # fmt: skip
 
     def _evacuate(self, group: str, now: float) -> None:
@@ -251,6 +273,17 @@ class ProducerCore:
         state = self._topics.get(topic)
         if state is not None and state.route is None:
             self._parking.lookup_failed(state, error, now)
+        doubt = self._doubts.get(topic)
+        if doubt is not None:
+            self._parking.lookup_failed(doubt, error, now)
+
+    def topic_found(self, topic: str, now: float) -> None:
+        """Take in that a topic was looked up, and that `routes` has it as it is now."""
+        doubt = self._doubts.pop(topic, None)
+        if doubt is not None and doubt.parked:
+            for each in self._parking.unpark(doubt):
+                self._place_parked(topic, each, now)
+            self.pump(now)
 
     def link_up(self, link: int, now: float) -> None:
         """Take in that a link is open."""

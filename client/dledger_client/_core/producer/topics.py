@@ -32,6 +32,10 @@ class Pin(NamedTuple):
     delivery_time_ms: int = 0
     """Milliseconds since 1970; 0: at once."""
 
+    def may_be_new(self, error: ClientError) -> bool:
+        """Return whether an error says only that the named queue is not known yet."""
+        return self.queue is not None and error.code is Code.QUEUE_NOT_FOUND
+
     @property
     def has_queue(self) -> bool:
         """True: the message is bound to one queue."""
@@ -53,6 +57,8 @@ class Parked(NamedTuple):
     deadline: float
     is_one_way: bool = False
     is_batch: bool = False
+    is_checked: bool = False
+    """Its topic was looked up for it: a queue that is not known now does not exist."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
