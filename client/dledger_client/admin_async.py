@@ -34,6 +34,7 @@ from dledger_client.model import (
     TopicKind,
     WaitingTimer,
 )
+from dledger_proto.batch.codec import MESSAGE_ID_SIZE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT
 from dledger_proto.rpc.raw import raw_read
@@ -402,6 +403,9 @@ def _message_id(message_id: bytes | str) -> bytes:
     if isinstance(message_id, bytes):
         return message_id
     try:
-        return bytes.fromhex(message_id)
+        found = bytes.fromhex(message_id)
     except ValueError:
-        raise invalid(f"message_id: {message_id!r}, must be 48 hex digits") from None
+        found = b""
+    if len(found) != MESSAGE_ID_SIZE:
+        raise invalid(f"message_id: {message_id!r}, must be {2 * MESSAGE_ID_SIZE} hex digits")
+    return found

@@ -13,10 +13,11 @@ DELAY_LEVELS_MS: Final = {
 }  # fmt: skip
 """The delay of each level by its published name, in the order of the levels from 1 on."""
 _BY_LEVEL: Final = tuple(DELAY_LEVELS_MS.values())
+DELAY_LEVEL_MAX: Final = len(_BY_LEVEL)
 
 
 def delay_of_level(level: int) -> int:
     """Return the delay of a level; a level above the last means the last. ValueError below 1."""
     if level < 1:
-        raise ValueError(f"delay_level {level}, must be 1 to {len(_BY_LEVEL)}")
-    return _BY_LEVEL[min(level, len(_BY_LEVEL)) - 1]
+        raise ValueError(f"delay_level {level}, must be 1 to {DELAY_LEVEL_MAX}")
+    return _BY_LEVEL[min(level, DELAY_LEVEL_MAX) - 1]

@@ -1,7 +1,7 @@
 """When a message is to be delivered, by delay, time or level, checked (S40, S105). Pure."""
 
 from dledger_client.errors import illegal
-from dledger_proto.delays import delay_of_level
+from dledger_proto.delays import DELAY_LEVEL_MAX, delay_of_level
 from dledger_proto.limits import DELAY_MS_MAX
 
 
@@ -18,7 +18,10 @@ def delivery_time(
         )
     if delay_level is not None:
         if type(delay_level) is not int or delay_level < 1:
-            raise illegal(f"delay_level: {delay_level!r}, must be an integer from 1")
+            raise illegal(
+                f"delay_level: {delay_level!r}, must be an integer from 1 to {DELAY_LEVEL_MAX}; a"
+                " higher one means the last"
+            )
         return now_ms + delay_of_level(delay_level)
     if deliver_at_ms is not None:
         if type(deliver_at_ms) is not int or deliver_at_ms < 0:

@@ -45,8 +45,10 @@ def test_delays_and_times() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"delay_level": 0}, "delay_level: 0, must be an integer from 1"),
-        ({"delay_level": "3"}, "delay_level: '3', must be an integer from 1"),
+        ({"delay_level": 0}, "delay_level: 0, must be an integer from 1 to 18"),
+        ({"delay_level": "10m"}, "delay_level: '10m', must be an integer from 1 to 18; a higher"),
+        ({"delay_level": True}, "delay_level: True, must be an integer from 1 to 18"),
+        ({"delay_level": "3"}, "delay_level: '3', must be an integer from 1 to 18"),
         ({"delay_ms": -1}, "delay_ms: -1, must not be negative"),
         ({"delay_ms": float("nan")}, "delay_ms: nan, must not be negative"),
         ({"delay_ms": "5s"}, "delay_ms: '5s', must be a number"),

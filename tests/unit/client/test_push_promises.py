@@ -9,6 +9,7 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -274,3 +275,9 @@ def test_patterns_of_a_broadcast_mean_topics_of_users_and_take_bounded_time() ->
                 AsyncPushConsumer(cluster.bootstrap, "g", (), str, broadcast(""), patterns="(")
 
     run(body())
+
+
+@pytest.mark.parametrize("listener", [None, "print", 5])
+def test_what_cannot_be_called_is_no_listener(listener: Any) -> None:
+    with pytest.raises(InvalidRequest, match=f"listener: {listener!r}, must be a function"):
+        PushConsumer("127.0.0.1:1", "g", "t", listener)

@@ -1,5 +1,6 @@
 """`dledger timer`: list delayed messages, and take one back."""
 
+import string
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from dledger_broker.cli.connect import (
 from dledger_broker.cli.output import JsonFlag, bad_input, note, print_rows
 from dledger_broker.cli.values import parse_time, shown_time
 from dledger_client import WaitingTimer
+from dledger_proto.batch.codec import MESSAGE_ID_SIZE
 
 COLUMNS = ("due", "topic", "queue", "messages", "attempts", "message_id", "group")
 
@@ -60,11 +62,11 @@ def recall(
 
     `dledger send` and `dledger timer list` print the message id.
     """
-    if len(message_id) != 48 or not all(digit in "0123456789abcdef" for digit in message_id):
+    if len(message_id) != 2 * MESSAGE_ID_SIZE or not set(message_id) <= set(string.hexdigits):
         bad_input(f"MESSAGE_ID: {message_id}, must be 48 hex digits")
     with open_admin(name_servers, timeout) as admin:
         due_ms = admin.recall(message_id)
-    row = {"message_id": message_id, "due": shown_time(due_ms), "due_ms": due_ms}
+    row = {"message_id": message_id.lower(), "due": shown_time(due_ms), "due_ms": due_ms}
     print_rows([row], ("message_id", "due"), as_json=as_json)
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from dledger_client._core.group.dispatch import Job
+from dledger_client.errors import invalid
 from dledger_client.model import DeadLetter, Delivery, Retry
 from dledger_client.records import ConsumedRecord
 
@@ -95,6 +96,8 @@ class Caller:
     """Calls one listener."""
 
     def __init__(self, listener: Listener, *, is_batch: bool, threads: int) -> None:
+        if not callable(listener):
+            raise invalid(f"listener: {listener!r}, must be a function or a coroutine function")
         self._listener = listener
         self._is_batch = is_batch
         self._wants_delivery = _positional(listener) >= WITH_DELIVERY
