@@ -9,6 +9,7 @@ from typing import Final
 
 from dledger.state.commands.command import Command
 from dledger.state.queries import Queries
+from dledger_proto.errors import DledgerError
 
 EVERYTHING: Final = (1 << 64) - 1
 """What the control group knows without a gap: its decisions are in its own log."""
@@ -44,6 +45,10 @@ class Duty(ABC):
     @abstractmethod
     def rest(self, result: object) -> Command[object] | None:
         """Return what to propose after this result of the last proposal; None: all is done."""
+
+    def refused(self, _error: DledgerError) -> Command[object] | None:
+        """Return what to propose although the last proposal was refused; None: nothing now."""
+        return None
 
     @abstractmethod
     def count(self, result: object) -> int:

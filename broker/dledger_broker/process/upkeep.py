@@ -14,6 +14,7 @@ import structlog
 from dledger.types import DiskRoom
 from dledger_broker.group.duty import Duty, Look
 from dledger_broker.group.group_view import GroupView
+from dledger_broker.process.logs import Quiet
 from dledger_proto.errors import DledgerError
 
 UPKEEP_SECONDS: Final = 5.0
@@ -37,6 +38,7 @@ class Upkeep:
         self._duties = duties
         self._known_index = known_index
         self._room = DiskRoom.ENOUGH
+        self._quiet = Quiet(view.clock)
         self._log = structlog.get_logger().bind(group=view.names.group, member=view.names.member)
 
     async def run(self) -> None:
@@ -67,10 +69,22 @@ class Upkeep:
         leads_term = view.host.leadership.term if view.leads else None
         now = view.clock.monotonic()
         command = duty.due(Look(leads_term, self._known_index(), view.machine.queries, now))
-        try:
-            while command is not None:
+        while command is not None:
+            try:
                 result = await view.commands.propose(command)
+            except DledgerError as error:
+                self._tell(duty, error)
+                command = duty.refused(error)
+            else:
                 self._log.info("duty of the leader done", duty=duty.name, count=duty.count(result))
                 command = duty.rest(result)
-        except DledgerError as error:
-            self._log.info("duty of the leader not done", duty=duty.name, reason=str(error))
+
+    def _tell(self, duty: Duty, error: DledgerError) -> None:
+        left_out = self._quiet.admit(duty.name)
+        if left_out is not None:
+            self._log.info(
+                "duty of the leader not done",
+                duty=duty.name,
+                reason=str(error),
+                others_since=left_out,
+            )

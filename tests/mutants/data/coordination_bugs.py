@@ -211,6 +211,18 @@ GROUP_BUGS: Final[Sequence[Mutant]] = (
         [f"{OBJECT_STATE}.test_the_topics_of_a_group_are_not_deleted_alone"],
     ),
     Mutant(
+        "widening-stops-at-one-group",
+        "one consumer group that is always refused keeps all others from new broker groups (D20)",
+        [
+            Edit(
+                "dledger_broker.group.widening:lacking",
+                "if retry.topic_id in resting:",
+                "if False:",
+            )
+        ],
+        [f"{WIDENING}.test_a_group_that_is_always_refused_keeps_nobody_back"],
+    ),
+    Mutant(
         "widening-trusts-the-term-before",
         "a leader takes what it proposed in an earlier term, and what was lost with it, for done",
         [

@@ -1,6 +1,7 @@
 """The duty that gives consumer groups a queue in each broker group that joins."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -9,7 +10,13 @@ from dledger.state.results import ConsumerGroupChanged
 from dledger.state.values import LayoutPart
 from dledger_broker.group import widening
 from dledger_broker.group.duty import EVERYTHING, Look
-from dledger_broker.group.widening import LOOK_AT_ALL_SECONDS, LOOK_SECONDS, GroupWidening
+from dledger_broker.group.widening import (
+    LOOK_AT_ALL_SECONDS,
+    LOOK_SECONDS,
+    REST_SECONDS,
+    GroupWidening,
+)
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
 from tests.unit.state.kit import Driven
 from tests.unit.state.test_consumer_groups import BILLING, CREATE, changed, with_billing
@@ -76,6 +83,41 @@ def test_a_look_widens_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None
     for number in range(3):
         create_another(leading.driven, number)
     assert [leading.does_its_duty() for _ in range(3)] == [2, 2, 0]
+
+
+def test_a_group_that_is_always_refused_keeps_nobody_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It rests, longer each time, also when a look takes no more groups than it."""
+    monkeypatch.setattr(widening, "WIDENED_AT_ONCE_MAX", 1)
+    leading = Leading(with_billing(), "g1", "g2", "g3")
+    create_another(leading.driven, 0)
+    bad = leading.looks()
+    assert bad is not None
+    refusal = DledgerError(Code.INVALID_ARGUMENT, "the layout is too large")
+    assert leading.duty.refused(refusal) is None, "a look takes one"
+    good = leading.looks()
+    assert good is not None
+    assert good.group_id != bad.group_id
+    assert leading.duty.rest(changed(leading.driven, good)) is None
+    tried: list[float] = []
+    for _ in range(60):
+        if leading.looks(after=LOOK_AT_ALL_SECONDS) == bad:
+            tried.append(leading.now)
+            leading.duty.refused(refusal)
+    pauses = [later - earlier for earlier, later in pairwise(tried)]
+    assert pauses[:3] == [120, 240, 480]
+    assert max(pauses) <= REST_SECONDS[1]
+
+
+def test_all_are_tried_again_soon_when_it_was_not_the_group_that_was_refused() -> None:
+    leading = Leading(with_billing(), "g1", "g2", "g3")
+    create_another(leading.driven, 0)
+    first = leading.looks()
+    assert leading.duty.refused(DledgerError(Code.NO_LEADER)) is None
+    assert leading.looks() == first
+    leading.duty.refused(DledgerError(Code.NO_LEADER))
+    assert leading.does_its_duty() == 2
 
 
 def create_another(driven: Driven, number: int) -> None:
