@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from dledger_client._core.group.actions import Failed
 from dledger_client._core.group.dispatch import AHEAD_MAX, Dispatcher, Job
 from dledger_client._core.group.flow import FlowLimits
 from dledger_client._core.group.queues import HeldQueue, QueueState
+from dledger_client._core.message_checks import make_record
 from dledger_client.errors import UnreadableData
 from dledger_client.records import ConsumedRecord, RecordBatch
 from dledger_proto.batch.codec import BatchView, Record, check_batch, encode_batch
@@ -24,10 +26,15 @@ ROOMY = FlowLimits()
 def run_of(first: int, count: int, *, queue: int = 0, keys: int = 1) -> RecordBatch:
     """Return records `first` to `first + count - 1`; their keys repeat after `keys`."""
     records = [Record(b"x", keys=(f"k{at % keys}",)) for at in range(first, first + count)]
+    return batch_of(records, first, queue)
+
+
+def batch_of(records: list[Record], first: int, queue: int = 0) -> RecordBatch:
     batch = encode_batch(
         records, topic_id=topic_id("t"), queue=queue, stamp=None, base_number=0, base_time_ms=1
     )
-    return RecordBatch("t", queue, first, BatchView(batch, check_batch(batch)), 0, count, 1)
+    view = BatchView(batch, check_batch(batch))
+    return RecordBatch("t", queue, first, view, 0, len(records), 1)
 
 
 def claim(epoch: int = 1, queue: int = 0) -> HeldQueue:
@@ -86,6 +93,22 @@ def test_an_ordered_chain_gives_one_job_at_a_time(keyed: bool) -> None:
     assert first is not None
     end(jobs, first)
     assert offsets(jobs.next(0.0)) == ([2] if keyed else [1])
+
+
+def test_records_of_one_ordering_key_go_one_after_another_whatever_their_keys_are() -> None:
+    records = [
+        make_record(b"x", key=f"m{at}", ordering_key=key)[0] for at, key in enumerate("aabb")
+    ]
+    jobs = Dispatcher(
+        key_of=attrgetter("order_by"), is_ordered=True, batch_size=1, listener_seconds=10.0,
+        limits=ROOMY,
+    )  # fmt: skip
+    held = claim()
+    jobs.start(held)
+    jobs.add(held, batch_of(records, 0), 0.0)
+    first, second = jobs.next(0.0), jobs.next(0.0)
+    assert (offsets(first), offsets(second)) == ([0], [2])
+    assert jobs.next(0.0) is None, "two records of one key at once"
 
 
 def test_records_that_cannot_be_decoded_have_no_key_and_nothing_behind_them_is_lost() -> None:

@@ -127,6 +127,21 @@ CONSUMER_BUGS: Final[Sequence[Mutant]] = (
         [f"{DISPATCH}.test_an_ordered_chain_waits_for_its_record_that_failed"],
     ),
     Mutant(
+        "consumer-does-not-know-the-ordering-key",
+        "the ordering key of a record is not stored: two records of one key go side by side",
+        [
+            Edit(
+                "dledger_client._core.message_checks:make_record",
+                "if ordering_key is not None:",
+                "if False:",
+            )
+        ],
+        [
+            f"{DISPATCH}"
+            ".test_records_of_one_ordering_key_go_one_after_another_whatever_their_keys_are"
+        ],
+    ),
+    Mutant(
         "consumer-takes-results-behind-a-failure",
         "in an ordered batch the records behind one that failed are done before it",
         [
