@@ -426,12 +426,16 @@ class StoryLine:
 
 
 class TopicKind(enum.IntEnum):
-    """What a topic is for (S19). Kinds other than NORMAL are refused until members know them."""
+    """What a topic is for (S19, S48). TRANSACTION is refused until members know it."""
 
     NORMAL = 0
     FIFO = 1
+    """Each message has an ordering key."""
     DELAY = 2
+    """Each message has a delivery time."""
     TRANSACTION = 3
+    PRIORITY = 4
+    """Messages of a higher priority overtake others; the queues of a group are its priorities."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ class Producer:
         queue: int | None = None,
         selector: QueueSelector | None = None,
         argument: object = None,
+        priority: int | None = None,
         delay_ms: float | None = None,
         deliver_at_ms: int | None = None,
         delay_level: int | None = None,
@@ -97,10 +98,11 @@ class Producer:
         """Send one message and wait until it is stored on a majority.
 
         `tag` and `keys` are for filters and lookups; `ordering_key`, `queue` and `selector` (which
-        gets `argument`) bind the message to a queue, at most one of them. The ordering key is
-        stored with the message: consumers that keep order per key go by it. Waits while the buffer
-        is full. Interrupting the wait does not take the message back. Raises MessageIllegal before
-        anything is sent, NotStored or UnknownOutcome after.
+        gets `argument`) bind the message to a queue, `priority` (from 0, the lowest) to the queues
+        of a priority of a PRIORITY topic; at most one of the four. The ordering key is stored with
+        the message: consumers that keep order per key go by it. Waits while the buffer is full.
+        Interrupting the wait does not take the message back. Raises MessageIllegal before anything
+        is sent, NotStored or UnknownOutcome after.
 
         `delay_ms`, `deliver_at_ms` (since 1970) or `delay_level` (RocketMQ's, 1 to 18) delay the
         delivery, by this machine's clock and at most 40 days. The result then has offset -1;
@@ -110,10 +112,8 @@ class Producer:
         if topic not in self._checked:
             self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties, ordering_key)
-        pin = None
         due_ms = _due(delay_ms, deliver_at_ms, delay_level)
-        if due_ms or queue is not None or ordering_key is not None or selector is not None:
-            pin = _pin(queue, ordering_key, selector, argument, due_ms)
+        pin = _pin(queue, ordering_key, selector, argument, priority, due_ms)
         timeout = self._timeout(timeout_ms)
         if self._engine.is_full(size):
             self._runner.make_room(self._engine, size, timeout)
@@ -129,6 +129,7 @@ class Producer:
         queue: int | None = None,
         selector: QueueSelector | None = None,
         argument: object = None,
+        priority: int | None = None,
         delay_ms: float | None = None,
         deliver_at_ms: int | None = None,
         delay_level: int | None = None,
@@ -155,7 +156,7 @@ class Producer:
                 f" at most {BATCH_RECORDS_MAX} and {BODY_SIZE_MAX}",
             )
         due_ms = _due(delay_ms, deliver_at_ms, delay_level)
-        pin = _pin(queue, ordering_key, selector, argument, due_ms)
+        pin = _pin(queue, ordering_key, selector, argument, priority, due_ms)
         timeout = self._timeout(timeout_ms)
         self._runner.make_room(self._engine, size, timeout)
         future = self._engine.take_batch(SendFuture(), topic, records, size, pin, timeout)
@@ -175,6 +176,7 @@ class Producer:
         queue: int | None = None,
         selector: QueueSelector | None = None,
         argument: object = None,
+        priority: int | None = None,
         delay_ms: float | None = None,
         deliver_at_ms: int | None = None,
         delay_level: int | None = None,
@@ -189,10 +191,8 @@ class Producer:
         if topic not in self._checked:
             self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties, ordering_key)
-        pin = None
         due_ms = _due(delay_ms, deliver_at_ms, delay_level)
-        if due_ms or queue is not None or ordering_key is not None or selector is not None:
-            pin = _pin(queue, ordering_key, selector, argument, due_ms)
+        pin = _pin(queue, ordering_key, selector, argument, priority, due_ms)
         timeout = self._timeout(timeout_ms)
         self._runner.insist_on_room(self._engine, size, timeout)
         return self._engine.take_from_thread(SendFuture(on_done), topic, record, size, pin, timeout)
@@ -208,6 +208,7 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         ordering_key: str | bytes | None = None,
         queue: int | None = None,
+        priority: int | None = None,
         delay_ms: float | None = None,
         deliver_at_ms: int | None = None,
         delay_level: int | None = None,
@@ -216,7 +217,7 @@ class Producer:
         self._check_topic(topic)
         record, size = make_record(body, tag, key, keys, properties, ordering_key)
         due_ms = _due(delay_ms, deliver_at_ms, delay_level)
-        pin = _pin(queue, ordering_key, None, None, due_ms)
+        pin = _pin(queue, ordering_key, None, None, priority, due_ms)
         timeout = self._timeout(None)
         self._runner.insist_on_room(self._engine, size, timeout)
         self._engine.take_from_thread(SendFuture(), topic, record, size, pin, timeout, one_way=True)
@@ -274,15 +275,20 @@ def _pin(
     ordering_key: str | bytes | None,
     selector: QueueSelector | None,
     argument: object,
+    priority: int | None,
     delivery_time_ms: int,
 ) -> Pin | None:
     given = (queue is not None) + (ordering_key is not None) + (selector is not None)
+    given += priority is not None
     if given == 0:
         return Pin(delivery_time_ms=delivery_time_ms) if delivery_time_ms else None
     if given > 1:
-        raise illegal(f"queue, ordering_key, selector: {given} are given, at most one may be")
+        names = "queue, ordering_key, selector, priority"
+        raise illegal(f"{names}: {given} are given, at most one may be")
+    if priority is not None and (type(priority) is not int or priority < 0):
+        raise illegal(f"priority: {priority!r}, must be an integer from 0")
     if queue is not None and (type(queue) is not int or queue < 0):
         raise illegal(f"queue: {queue!r}, must be an integer from 0")
     if isinstance(ordering_key, str):
         ordering_key = ordering_key.encode()
-    return Pin(queue, ordering_key, selector, argument, delivery_time_ms)
+    return Pin(queue, ordering_key, selector, argument, delivery_time_ms, priority)

@@ -21,6 +21,7 @@ class TopicType(enum.IntEnum):
     FIFO = 1
     DELAY = 2
     TRANSACTION = 3
+    PRIORITY = 4
 
 
 class LayoutPart(NamedTuple):

@@ -81,6 +81,19 @@ def test_concurrent_jobs_of_a_queue_run_side_by_side_and_the_floor_waits() -> No
     assert held.progress.floor == 3
 
 
+def test_a_higher_priority_is_handed_out_first_and_equals_take_turns() -> None:
+    jobs = dispatcher()
+    for queue, priority in ((0, 0), (1, 2), (2, 2)):
+        held = claim(queue=queue)
+        jobs.start(held, priority)
+        jobs.add(held, run_of(0, 2, queue=queue), 0.0)
+    order: list[int] = []
+    while (job := jobs.next(0.0)) is not None:
+        order.append(job.records[0].queue)
+    assert order == [1, 2, 1, 2, 0, 0]
+    assert jobs.ready_jobs == 0
+
+
 @pytest.mark.parametrize("keyed", [False, True])
 def test_an_ordered_chain_gives_one_job_at_a_time(keyed: bool) -> None:
     jobs, held = dispatcher(ordered=True, keyed=keyed), claim()

@@ -1,4 +1,4 @@
-"""Whether a member proposes a batch: what apply would say, and the rule of FIFO topics (D10).
+"""Whether a member proposes a batch: what apply would say, and the rules of topic types (D10).
 
 The rule of apply is `dledger.state.queues.write_rule`. A refusal is given on confirmed state only.
 """
@@ -6,7 +6,7 @@ The rule of apply is `dledger.state.queues.write_rule`. A refusal is given on co
 from dledger.state.queues.write_rule import refusal_to_write
 from dledger.state.values import TopicType
 from dledger_broker.group.group_view import GroupView
-from dledger_proto.batch.codec import FLAG_KEYED, BatchHeader
+from dledger_proto.batch.codec import BATCH_HEADER_SIZE, FLAG_KEYED, BatchHeader
 from dledger_proto.errors import Code, DledgerError
 
 
@@ -32,11 +32,16 @@ class WriteRule:
         if refused is not None:
             return DledgerError(refused.code, refused.detail)
         assert topic is not None
+        # Apply need not look at the type of a topic: it never changes.
         if topic.type is TopicType.FIFO and not header.optional_flags & FLAG_KEYED:
             # A batch does not hold the keys: what can be demanded is that its producer used them.
-            # Apply need not look: a topic's type never changes.
             return DledgerError(
                 Code.MESSAGE_ILLEGAL,
                 f"topic {topic.name} is FIFO: each message needs an ordering key",
+            )
+        if topic.type is TopicType.DELAY and header.header_size == BATCH_HEADER_SIZE:
+            return DledgerError(
+                Code.MESSAGE_ILLEGAL,
+                f"topic {topic.name} is DELAY: each message needs a delivery time",
             )
         return None

@@ -35,8 +35,8 @@ CARRY_SECONDS: Final = 2.0
 """How long the control group waits for another group. After that it reports the group as missing;
 the group takes the decision over later."""
 
-OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO)
-"""The other types are reserved: this version does not do what their names promise."""
+OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO, TopicType.DELAY, TopicType.PRIORITY)
+"""The other type is reserved: this version does not do what its name promises."""
 
 
 def _offered_type(number: int) -> TopicType:

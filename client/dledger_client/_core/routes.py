@@ -80,6 +80,28 @@ class TopicRoute:
         return self.kind == broker_pb2.TOPIC_TYPE_FIFO
 
     @property
+    def is_delay(self) -> bool:
+        """It takes only messages with a delivery time."""
+        return self.kind == broker_pb2.TOPIC_TYPE_DELAY
+
+    @property
+    def has_priorities(self) -> bool:
+        """Its queues are of different priorities."""
+        return self.kind == broker_pb2.TOPIC_TYPE_PRIORITY
+
+    def priority_of(self, queue: int) -> int:
+        """Return the priority of a queue, 0 the lowest: its place among its group's queues."""
+        if not self.has_priorities:
+            return 0
+        earlier: dict[str, int] = {}
+        for group, queues in self.parts:
+            if queue < queues:
+                return earlier.get(group, 0) + queue
+            queue -= queues
+            earlier[group] = earlier.get(group, 0) + queues
+        return 0
+
+    @property
     def readable_queues(self) -> int:
         """How many queues a reader of all has to read."""
         return max(self.read_queues, self.write_queues)

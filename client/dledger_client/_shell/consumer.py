@@ -321,8 +321,7 @@ class ConsumerEngine:
         """Return what has arrived, without waiting; ClientError of a queue that cannot be read."""
         taken = self.core.buffer.take(max_records)
         self.driver.carry_out()
-        if self.core.buffer.wants_more:
-            self._room.set()
+        self._room.set()
         return taken
 
     def carry_out(self) -> None:
@@ -341,8 +340,7 @@ class ConsumerEngine:
         """Wake who waits for records, and who waits to read on."""
         if self.core.buffer.has_news:
             self._news.set()
-        if self.core.buffer.wants_more:
-            self._room.set()
+        self._room.set()
         if self.on_settled is not None:
             self.on_settled()
 
@@ -404,7 +402,7 @@ class ConsumerEngine:
     ) -> None:
         silence = SILENCE_WAITS * self.config.wait_ms / 1_000 + SILENCE_GRACE
         while True:
-            while not self.core.buffer.wants_more:
+            while not self.core.wants_more(stream):
                 self._room.clear()
                 await self._room.wait()
             async with asyncio.timeout(silence):

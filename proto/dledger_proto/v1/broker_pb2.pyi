@@ -31,15 +31,29 @@ class _TopicTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TopicType.V
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOPIC_TYPE_NORMAL: _TopicType.ValueType  # 0
     TOPIC_TYPE_FIFO: _TopicType.ValueType  # 1
+    """takes only messages with an ordering key"""
     TOPIC_TYPE_DELAY: _TopicType.ValueType  # 2
+    """takes only messages with a delivery time"""
     TOPIC_TYPE_TRANSACTION: _TopicType.ValueType  # 3
+    """reserved"""
+    TOPIC_TYPE_PRIORITY: _TopicType.ValueType  # 4
+    """The place of a queue among the queues of its broker group is its priority; 0 is the lowest.
+    Producers choose a queue by it, and consumers hand out records of a higher one first.
+    """
 
 class TopicType(_TopicType, metaclass=_TopicTypeEnumTypeWrapper): ...
 
 TOPIC_TYPE_NORMAL: TopicType.ValueType  # 0
 TOPIC_TYPE_FIFO: TopicType.ValueType  # 1
+"""takes only messages with an ordering key"""
 TOPIC_TYPE_DELAY: TopicType.ValueType  # 2
+"""takes only messages with a delivery time"""
 TOPIC_TYPE_TRANSACTION: TopicType.ValueType  # 3
+"""reserved"""
+TOPIC_TYPE_PRIORITY: TopicType.ValueType  # 4
+"""The place of a queue among the queues of its broker group is its priority; 0 is the lowest.
+Producers choose a queue by it, and consumers hand out records of a higher one first.
+"""
 Global___TopicType: _TypeAlias = TopicType  # noqa: Y015
 
 class _ConsumeOrder:

@@ -61,6 +61,7 @@ from dledger_proto.v1.broker_pb2 import StatusRequest as StatusRequest
 from dledger_proto.v1.broker_pb2 import TOPIC_TYPE_DELAY as TOPIC_TYPE_DELAY
 from dledger_proto.v1.broker_pb2 import TOPIC_TYPE_FIFO as TOPIC_TYPE_FIFO
 from dledger_proto.v1.broker_pb2 import TOPIC_TYPE_NORMAL as TOPIC_TYPE_NORMAL
+from dledger_proto.v1.broker_pb2 import TOPIC_TYPE_PRIORITY as TOPIC_TYPE_PRIORITY
 from dledger_proto.v1.broker_pb2 import TOPIC_TYPE_TRANSACTION as TOPIC_TYPE_TRANSACTION
 from dledger_proto.v1.broker_pb2 import Topic as Topic
 from dledger_proto.v1.broker_pb2 import TopicReply as TopicReply

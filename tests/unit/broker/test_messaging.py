@@ -128,6 +128,27 @@ def test_a_fifo_topic_takes_only_batches_whose_producer_used_ordering_keys(
     assert raised.value.detail == "topic t is FIFO: each message needs an ordering key"
 
 
+@pytest.mark.parametrize("delivery_time_ms", [0, 9])
+@pytest.mark.parametrize("kind", [TopicType.NORMAL, TopicType.DELAY])
+def test_a_delay_topic_takes_only_batches_with_a_delivery_time(
+    kind: TopicType, delivery_time_ms: int
+) -> None:
+    header = parse_header(
+        encode_batch(
+            [Record(b"x")],
+            topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1,
+            delivery_time_ms=delivery_time_ms,
+        )
+    )  # fmt: skip
+    refusal = messaging(Host(), b"", 1, TypedQueries(kind)).write_rule.refusal(header)
+    if delivery_time_ms or kind is TopicType.NORMAL:
+        assert refusal is None
+    else:
+        assert refusal is not None
+        assert refusal.code is Code.MESSAGE_ILLEGAL
+        assert refusal.detail == "topic t is DELAY: each message needs a delivery time"
+
+
 @pytest.mark.parametrize("found", [OSError(5, "EIO"), b"x" * len(batch(b"a"))])
 def test_a_lookup_that_meets_damage_ends_the_member(found: bytes | OSError) -> None:
     """I16, I15: as a fetch does."""

@@ -20,7 +20,7 @@ from tests.waiting import until
 
 PLAIN = Dressing(
     tag="", keys=(), properties={}, ordering_key=None, queue=0, delay_ms=None, deliver_at_ms=None,
-    delay_level=None,
+    delay_level=None, priority=None,
 )  # fmt: skip
 
 

@@ -123,13 +123,13 @@ class ModelGroup:
 
 
 def topic_message(name: str, parts: list[tuple[str, int]], index: int = 1) -> broker_pb2.Topic:
-    """A topic; one whose name begins with fifo is FIFO."""
+    """A topic. Its kind is the one that its name begins with: fifo, delay or priority."""
+    kinds = broker_pb2.TopicType.items()
+    kind = {name.removeprefix("TOPIC_TYPE_").lower(): number for name, number in kinds}
     return broker_pb2.Topic(
         id=topic_id(name),
         name=name,
-        type=broker_pb2.TOPIC_TYPE_FIFO
-        if name.startswith("fifo")
-        else broker_pb2.TOPIC_TYPE_NORMAL,
+        type=kind.get(name.partition("-")[0], broker_pb2.TOPIC_TYPE_NORMAL),
         layout_version=1,
         layout=[broker_pb2.LayoutPart(group=group, queues=n) for group, n in parts],
         write_queues=sum(n for _, n in parts),

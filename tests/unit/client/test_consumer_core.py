@@ -260,11 +260,11 @@ def test_the_buffer_has_a_bound() -> None:
     core = make_core(buffer_bytes=600)
     stream = start(core)
     core.frame(stream, make_frame(0), 0.0)
-    assert core.buffer.wants_more
+    assert core.buffer.wants_more()
     core.frame(stream, make_frame(10), 0.0)
-    assert not core.buffer.wants_more
+    assert not core.buffer.wants_more()
     core.buffer.take(10)
-    assert core.buffer.wants_more
+    assert core.buffer.wants_more()
 
 
 def test_members_are_chosen_as_preferred() -> None:

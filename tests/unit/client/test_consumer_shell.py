@@ -401,7 +401,7 @@ def test_the_buffer_is_bounded() -> None:
                 await cluster.store("t", 0, [bytes(64 * KIB)])
             await consumer.assign([("t", 0)])
             core = consumer._engine.core
-            await eventually(lambda: not core.buffer.wants_more, "a full buffer")
+            await eventually(lambda: not core.buffer.wants_more(), "a full buffer")
             await asyncio.sleep(0.2)
             assert core.buffer.buffered_bytes <= limit + 65 * KIB
             assert core.read(("t", 0)).fetch_at < 200, "the stream is not read on"

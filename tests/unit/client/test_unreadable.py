@@ -143,7 +143,7 @@ def test_bodies_count_as_large_as_they_are_decompressed() -> None:
     core = core_of(limit)
     stream = open_at(core)
     core.frame(stream, frame_of([bomb] * 3), 0.0)
-    assert not core.buffer.wants_more, "no more is read: three are above the bound"
+    assert not core.buffer.wants_more(), "no more is read: three are above the bound"
     core.frame(stream, frame_of([bomb] * (count - 3), 3), 0.0)
     got = 0
     tracemalloc.start()

@@ -69,7 +69,9 @@ def create(
     kind: Annotated[
         str,
         typer.Option(
-            "--type", help="normal, or fifo, which takes only messages with an ordering key."
+            "--type",
+            help="normal; fifo: only messages with an ordering key; delay: only with a delivery "
+            "time; priority: each queue of a group is a priority, higher ones overtake.",
         ),
     ] = "normal",
     groups: Annotated[

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +55,10 @@ PROGRESS_SECONDS: Final = 0.1
 ERRORS_SHOWN_MAX: Final = 5
 
 
+QueueOption = Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Use this queue.")]
+PriorityOption = Annotated[
+    int | None, typer.Option("--priority", min=0, help="Of a priority topic: from 0, the lowest.")
+]
 EPILOG: Final = "Of several messages the worst outcome counts."
 
 
@@ -66,6 +70,7 @@ class Dressing(TypedDict):
     properties: dict[str, str]
     ordering_key: str | None
     queue: int | None
+    priority: int | None
     delay_ms: float | None
     deliver_at_ms: int | None
     delay_level: int | None
@@ -137,9 +142,8 @@ def send(
     ordering_key: Annotated[
         str, typer.Option(help="Messages with the same one keep their order: they share a queue.")
     ] = "",
-    queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Use this queue.")] = (
-        None
-    ),
+    queue: QueueOption = None,
+    priority: PriorityOption = None,
     tag: Annotated[str, typer.Option(help="Tag of every message.")] = "",
     keys: Annotated[
         list[str] | None,
@@ -168,14 +172,14 @@ def send(
     """
     if bodies and file is not None:
         bad_input("both messages and --file are given", "give one of them")
-    if ordering_key and queue is not None:
-        bad_input("both --ordering-key and --queue are given", "the key decides the queue")
+    _check_one({"--ordering-key": ordering_key or None, "--queue": queue, "--priority": priority})
     dressing = Dressing(
         tag=tag,
         keys=tuple(keys or ()),
         properties=_properties(properties or []),
         ordering_key=ordering_key or None,
         queue=queue,
+        priority=priority,
         delay_ms=parse_duration(delay, "--delay") if delay else None,
         deliver_at_ms=parse_time(deliver_at, "--deliver-at") if deliver_at else None,
         delay_level=delay_level,
@@ -186,6 +190,12 @@ def send(
     else:
         code = _send_file(topic, file, dressing, make, as_json=as_json)
     raise typer.Exit(code)
+
+
+def _check_one(options: Mapping[str, object]) -> None:
+    given = [option for option, value in options.items() if value is not None]
+    if len(given) > 1:
+        bad_input(f"{' and '.join(given)} are given", "one of them decides the queue")
 
 
 MakeProducer = Callable[[], AsyncProducer]

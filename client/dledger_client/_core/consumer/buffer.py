@@ -1,6 +1,7 @@
 """What a consumer has fetched and not handed out yet. Pure.
 
-Owns: the assigned queues, the bound on the memory of their buffers, the fair round over queues,
+Owns: the assigned queues, the bound on the memory of their buffers, the fair round over the queues
+of a priority (higher ones first, S48),
 records that are passed over because nobody can decode them. Not: what is fetched (`core.py`).
 """
 
@@ -17,68 +18,90 @@ class FetchBuffer:
 
     def __init__(self, bytes_max: int, *, fail_on_unreadable: bool) -> None:
         self.reads: dict[Place, QueueRead] = {}
-        self.buffered_bytes = 0
-        """As `RecordBatch.memory` counts: with bodies as large as they are decompressed."""
+        self._buffered: dict[int, int] = {}
+        """Bytes by priority, as `RecordBatch.memory` counts: with decompressed bodies."""
         self._bytes_max = bytes_max
         self._fail_on_unreadable = fail_on_unreadable
-        self._round: deque[Place] = deque()
+        self._rounds: dict[int, deque[Place]] = {}
+        """By priority, the highest first; none is empty."""
         self._passed_over: list[Unreadable] = []
 
     def add(self, read: QueueRead) -> None:
         """Take in a queue that was assigned."""
         self.reads[read.place] = read
-        self._round.append(read.place)
+        places = self._rounds.get(read.priority)
+        if places is None:
+            self._rounds[read.priority] = deque((read.place,))
+            self._rounds = dict(sorted(self._rounds.items(), reverse=True))
+            self._buffered[read.priority] = 0
+        else:
+            places.append(read.place)
 
     def remove(self, place: Place) -> QueueRead | None:
         """Drop a queue and what is buffered of it; return it, None if it was not assigned."""
         read = self.reads.pop(place, None)
         if read is not None:
             self.drop(read)
-            self._round.remove(place)
+            places = self._rounds[read.priority]
+            places.remove(place)
+            if not places:
+                del self._rounds[read.priority], self._buffered[read.priority]
         return read
 
     def append(self, read: QueueRead, run: RecordBatch) -> None:
         """Buffer the newest run of a queue."""
-        self.buffered_bytes += read.buffer.append(run)
+        self._buffered[read.priority] += read.buffer.append(run)
 
     def drop(self, read: QueueRead) -> None:
         """Drop everything that is buffered of a queue."""
         while read.buffer:
-            self.buffered_bytes -= read.buffer.drop_first()
+            self._drop_first(read)
+
+    def _drop_first(self, read: QueueRead) -> None:
+        self._buffered[read.priority] -= read.buffer.drop_first()
 
     def take(self, max_records: int) -> list[RecordBatch]:
-        """Return up to `max_records` records, queues in turn; if there are none, raise an error.
+        """Return up to `max_records` records; if there are none, raise an error.
 
-        No more than the buffer's bound in memory, but at least one run. Records that were buffered
-        before an error are handed out first.
+        Queues of a higher priority come first, those of one priority in turn. No more than the
+        buffer's bound in memory, but at least one run. Records that were buffered before an error
+        are handed out first.
         """
         taken: list[RecordBatch] = []
         left, room = max_records, self._bytes_max
-        for _ in range(len(self._round)):
+        for places in self._rounds.values():
+            left, room = self._take_in_turn(places, taken, left, room)
+        if not taken:
+            for read in self.reads.values():
+                if read.error is not None and not read.is_silent:
+                    raise read.error.again()
+        return taken
+
+    def _take_in_turn(
+        self, places: deque[Place], taken: list[RecordBatch], left: int, room: int
+    ) -> tuple[int, int]:
+        """Move runs of some queues to `taken`; return how many records and bytes are left then."""
+        for _ in range(len(places)):
             if left <= 0 or room <= 0:
                 break
-            self._round.rotate(-1)
-            read = self.reads[self._round[-1]]
+            places.rotate(-1)
+            read = self.reads[places[-1]]
             if read.is_silent:
                 continue
             while (run := self._next_run(read)) is not None and left > 0:
                 if taken and run.memory > room:
-                    self._round.rotate(1)  # its turn comes first the next time, whatever its size
+                    places.rotate(1)  # its turn comes first the next time, whatever its size
                     room = 0
                     break
                 room -= run.memory
                 if run.count > left:
                     run, read.buffer.runs[0] = run.split(left)
                 else:
-                    self.buffered_bytes -= read.buffer.drop_first()
+                    self._drop_first(read)
                 taken.append(run)
                 left -= run.count
                 read.position = run.next_offset
-        if not taken:
-            for read in self.reads.values():
-                if read.error is not None and not read.is_silent:
-                    raise read.error.again()
-        return taken
+        return left, room
 
     def _next_run(self, read: QueueRead) -> RecordBatch | None:
         """Return the next run of a queue; leave out runs that cannot be decoded, if that may be."""
@@ -88,7 +111,7 @@ class FetchBuffer:
             if problem is None or problem.code is not Code.UNREADABLE_BATCH:
                 return run
             self._passed_over.append(run.place_of(problem))
-            self.buffered_bytes -= read.buffer.drop_first()
+            self._drop_first(read)
             read.position = run.next_offset
         return None
 
@@ -106,6 +129,14 @@ class FetchBuffer:
         )
 
     @property
-    def wants_more(self) -> bool:
-        """False: the buffer is full, and no stream may be read on."""
-        return self.buffered_bytes < self._bytes_max
+    def buffered_bytes(self) -> int:
+        """How many bytes are buffered of all queues."""
+        return sum(self._buffered.values())
+
+    def wants_more(self, priority: int = 0) -> bool:
+        """Return whether streams of a priority may be read on.
+
+        What is buffered of lower priorities does not count: a backlog never keeps urgent records
+        away. So each priority that the queues have adds up to the bound to the memory.
+        """
+        return sum(each for of, each in self._buffered.items() if of >= priority) < self._bytes_max

@@ -6,11 +6,12 @@ new. Not: handing records out (`buffer.py`), which member is asked (`members.py`
 
 How to drive it, as `ProducerCore`: call an input, carry out `take_actions()`; inputs are `assign`,
 `unassign`, `seek`, `pause`, `resume`, `frame`, `stream_down`, `routes_changed`, `member_ready`,
-`tick`. A stream is read on only while `buffer.wants_more`.
+`tick`. A stream is read on only while `wants_more`.
 
-One stream serves all queues of a group. A change of what is wanted (assignment, seek, pause,
-another member) ends the stream and opens another at the exact next offsets. Frames of a stream that
-is not the group's newest are dropped: this is how `seek` fences old frames.
+One stream serves all queues of a group that have the same priority. A change of what is wanted
+(assignment, seek, pause, another member) ends the stream and opens another at the exact next
+offsets. Frames of a stream that is not the newest of its key are dropped: this is how `seek`
+fences old frames.
 """
 
 import random
@@ -24,7 +25,7 @@ from dledger_client._core.consumer.actions import (
     TellUnreadable,
 )
 from dledger_client._core.consumer.buffer import FetchBuffer
-from dledger_client._core.consumer.state import FetchStream, Place, QueueRead, Wanted
+from dledger_client._core.consumer.state import FetchStream, Place, QueueRead, StreamKey, Wanted
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.retry import backoff
 from dledger_client._core.routes import RefreshRoutes, RouteChange, RouteTable
@@ -58,13 +59,13 @@ class ConsumerCore:
         self._prefer = prefer
         self.buffer = FetchBuffer(buffer_bytes, fail_on_unreadable=fail_on_unreadable)
         self._reads = self.buffer.reads
-        self._streams: dict[str, FetchStream] = {}
-        """By group, the newest."""
+        self._streams: dict[StreamKey, FetchStream] = {}
+        """By group and priority, the newest."""
         self._by_id: dict[int, FetchStream] = {}
-        self._stale: dict[str, None] = {}
-        """Groups whose stream no longer asks for what is wanted, in order."""
-        self._open_at: dict[str, float] = {}
-        self._failures: dict[str, int] = {}
+        self._stale: dict[StreamKey, None] = {}
+        """Those whose stream no longer asks for what is wanted, in order."""
+        self._open_at: dict[StreamKey, float] = {}
+        self._failures: dict[StreamKey, int] = {}
         self._next_id = 0
         self._actions: list[Action] = []
 
@@ -81,17 +82,21 @@ class ConsumerCore:
             raise invalid(f"topic {place[0]} queue {place[1]} is not assigned to this consumer")
         return read
 
-    def assign(self, place: Place, topic_id: bytes, group: str, offset: int) -> None:
-        """Read a queue from `offset` on, also if it is assigned already."""
+    def assign(self, place: Place, topic_id: bytes, group: str, offset: int) -> QueueRead:
+        """Read a queue from `offset` on, also if it is assigned already; return its state."""
         self.unassign(place)
-        self.buffer.add(QueueRead(place, topic_id, group, offset, offset))
-        self._renew(group)
+        route = self._routes.topic(place[0])
+        priority = route.priority_of(place[1]) if route is not None else 0
+        read = QueueRead(place, topic_id, group, offset, offset, priority)
+        self.buffer.add(read)
+        self._renew(read.stream_key)
+        return read
 
     def unassign(self, place: Place) -> None:
         """Stop reading a queue; its buffered records are dropped."""
         read = self.buffer.remove(place)
         if read is not None:
-            self._renew(read.group)
+            self._renew(read.stream_key)
 
     def seek(self, place: Place, offset: int) -> None:
         """Continue a queue at `offset`; buffered records and those on their way are dropped."""
@@ -101,14 +106,14 @@ class ConsumerCore:
         read.error = None
         read.is_lost = False
         read.bad_frames = 0
-        self._renew(read.group)
+        self._renew(read.stream_key)
 
     def fail(self, place: Place, error: ClientError) -> None:
         """Note that a queue cannot be read on; `take` raises it until a seek."""
         read = self._reads.get(place)
         if read is not None:
             self._note_error(read, error)
-            self._renew(read.group)
+            self._renew(read.stream_key)
 
     def _note_error(self, read: QueueRead, error: ClientError) -> None:
         """Keep the error for `take`; a topic that is gone is looked up anew next time."""
@@ -123,14 +128,14 @@ class ConsumerCore:
         read = self.read(place)
         if not read.is_paused:
             read.is_paused = True
-            self._renew(read.group)
+            self._renew(read.stream_key)
 
     def resume(self, place: Place) -> None:
         """Undo `pause`."""
         read = self.read(place)
         if read.is_paused:
             read.is_paused = False
-            self._renew(read.group)
+            self._renew(read.stream_key)
 
     def give_up(self, place: Place) -> None:
         """Pause a queue and drop what is buffered of it, so that others may be fetched."""
@@ -138,7 +143,7 @@ class ConsumerCore:
         self.buffer.drop(read)
         read.fetch_at = read.position
         read.is_paused = True
-        self._renew(read.group)
+        self._renew(read.stream_key)
 
     def continue_at(self, place: Place, offset: int) -> None:
         """Fetch on at `offset` behind a gap; records buffered before it are still handed out."""
@@ -147,101 +152,110 @@ class ConsumerCore:
             read.position = offset
         read.fetch_at = offset
         read.is_lost = False
-        self._renew(read.group)
+        self._renew(read.stream_key)
 
-    def _renew(self, group: str) -> None:
-        """End a group's stream now, so that its frames no longer count, and open another."""
-        self._close(group)
-        self._stale[group] = None
+    def _renew(self, key: StreamKey) -> None:
+        """End a stream now, so that its frames no longer count, and open another."""
+        self._close(key)
+        self._stale[key] = None
 
     # Streams.
 
     def pump(self, now: float) -> None:
         """Open and close streams until they ask for what is wanted. Call after every input."""
-        for group in list(self._stale):
-            if now < self._open_at.get(group, 0.0):
+        for key in list(self._stale):
+            if now < self._open_at.get(key, 0.0):
                 continue
-            del self._stale[group]
-            self._close(group)
+            del self._stale[key]
+            self._close(key)
             wanted = [
                 Wanted(read.place, read.topic_id, read.fetch_at)
                 for read in self._reads.values()
-                if read.group == group and self._is_wanted(read)
+                if read.stream_key == key and self._is_wanted(read)
             ]
             if wanted:
-                self._open(group, wanted, now)
+                self._open(key, wanted, now)
 
     @staticmethod
     def _is_wanted(read: QueueRead) -> bool:
         return not read.is_paused and not read.is_lost and read.error is None
 
-    def _open(self, group: str, wanted: list[Wanted], now: float) -> None:
+    def _open(self, key: StreamKey, wanted: list[Wanted], now: float) -> None:
+        group, _ = key
         route = self._routes.group(group)
         address = ""
         if route is not None:
             address = self._members.choose_reader(route, self._prefer, now, self._random)
         if not address:
-            self._failures[group] = self._failures.get(group, 0) + 1
-            self._retry_later(group, now)
+            self._failures[key] = self._failures.get(key, 0) + 1
+            self._retry_later(key, now)
             self._actions.append(RefreshRoutes())
             return
         self._next_id += 1
-        stream = FetchStream(self._next_id, group, address, wanted)
-        self._streams[group] = self._by_id[stream.id] = stream
+        stream = FetchStream(self._next_id, key, address, wanted)
+        self._streams[key] = self._by_id[stream.id] = stream
         self._actions.append(OpenFetch(stream.id, group, address, tuple(wanted)))
 
-    def _close(self, group: str) -> None:
-        stream = self._streams.pop(group, None)
+    def _close(self, key: StreamKey) -> None:
+        stream = self._streams.pop(key, None)
         if stream is not None:
             del self._by_id[stream.id]
             self._actions.append(CloseFetch(stream.id))
 
-    def _retry_later(self, group: str, now: float) -> None:
-        self._open_at[group] = now + backoff(self._failures.get(group, 1), self._random)
-        self._stale[group] = None
+    def _retry_later(self, key: StreamKey, now: float) -> None:
+        self._open_at[key] = now + backoff(self._failures.get(key, 1), self._random)
+        self._stale[key] = None
+
+    def wants_more(self, stream: int) -> bool:
+        """Return whether a stream may be read on."""
+        known = self._by_id.get(stream)
+        return known is None or self.buffer.wants_more(known.key[1])
 
     def stream_down(self, stream: int, error: DledgerError, now: float) -> None:
         """Take in that a stream ended; another is opened at the exact next offsets."""
         gone = self._by_id.pop(stream, None)
         if gone is None:
             return
-        group = gone.group
-        del self._streams[group]
+        key = gone.key
+        del self._streams[key]
         self._members.failed(gone.address, now)
-        failures = self._failures.get(group, 0) + 1
-        self._failures[group] = failures
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
         if not error.retriable and error.definite:
             for wanted in gone.wanted:
                 self.fail(wanted.place, client_error(error))
-        route = self._routes.group(group)
+        route = self._routes.group(key[0])
         if failures >= (len(route.members) if route is not None else 1):
             self._actions.append(RefreshRoutes())
-            self._retry_later(group, now)
-        self._stale[group] = None
+            self._retry_later(key, now)
+        self._stale[key] = None
         self.pump(now)
 
     def routes_changed(self, change: RouteChange, now: float) -> None:
         """Take in what changed in the routes."""
-        for group in sorted(change.new_leaders | change.members):
-            stream = self._streams.get(group)
-            route = self._routes.group(group)
-            if stream is None:
-                self._open_at.pop(group, None)
-            elif (
-                self._prefer == "leader"
+        changed = change.new_leaders | change.members
+        for key in [each for each in self._open_at if each[0] in changed]:
+            if key not in self._streams:
+                del self._open_at[key]
+        for key, stream in sorted(self._streams.items()):
+            route = self._routes.group(key[0])
+            if (
+                key[0] in changed
+                and self._prefer == "leader"
                 and route is not None
                 and route.has_leader
                 and stream.address != route.leader_address
             ):
                 self._members.worked(route.leader_address)
-                self._stale[group] = None
+                self._stale[key] = None
         for read in self._reads.values():
             topic = self._routes.topic(read.place[0])
             if topic is not None and topic.id == read.topic_id:
                 group_now = topic.group_of(read.place[1])
                 if group_now is not None and group_now != read.group:
-                    self._stale[read.group] = self._stale[group_now] = None
+                    self._stale[read.stream_key] = None
                     read.group = group_now
+                    self._stale[read.stream_key] = None
         self.pump(now)
 
     def member_ready(self, address: str, now: float, *, is_ready: bool) -> None:
@@ -272,7 +286,7 @@ class ConsumerCore:
         if frame.code is not Code.OK:
             self._refused(source, read, frame, now)
         else:
-            self._failures.pop(source.group, None)
+            self._failures.pop(source.key, None)
             self._members.worked(source.address)
             read.minimum, read.maximum = frame.min_offset, frame.max_offset
             origins = frame.origins
@@ -336,9 +350,9 @@ class ConsumerCore:
         if frame.code in OUT_OF_RANGE:
             self._lose(read, detail)
         elif error.retriable:
-            self._failures[source.group] = self._failures.get(source.group, 0) + 1
+            self._failures[source.key] = self._failures.get(source.key, 0) + 1
             self._actions.append(RefreshRoutes())
-            self._retry_later(source.group, now)
+            self._retry_later(source.key, now)
         else:
             self._note_error(read, error)
 
@@ -356,7 +370,7 @@ class ConsumerCore:
                     Code.CORRUPT_BATCH, f"{read.name}: {source.address}: {detail}"
                 )
         self._members.failed(source.address, now)
-        self._renew(source.group)
+        self._renew(source.key)
 
     # Time.
 

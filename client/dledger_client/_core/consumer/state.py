@@ -16,6 +16,8 @@ GONE: Final = frozenset((Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND))
 """What fetches of a deleted topic are refused with."""
 Place = tuple[str, int]
 """Topic and queue."""
+StreamKey = tuple[str, int]
+"""Broker group and priority: what one stream serves."""
 
 
 class Wanted(NamedTuple):
@@ -72,6 +74,8 @@ class QueueRead:
     """The next record to be handed out."""
     fetch_at: int
     """The next record to be fetched: position and what is buffered."""
+    priority: int = 0
+    """Its records are handed out before those of a lower one."""
     buffer: RunBuffer = field(default_factory=RunBuffer)
     is_paused: bool = False
     is_held_back: bool = False
@@ -83,6 +87,11 @@ class QueueRead:
     minimum: int = -1
     maximum: int = -1
     """Bounds as the last frame told them; -1: not known."""
+
+    @property
+    def stream_key(self) -> StreamKey:
+        """Which stream serves it."""
+        return self.group, self.priority
 
     @property
     def is_silent(self) -> bool:
@@ -105,6 +114,6 @@ class FetchStream:
     """One stream to one member."""
 
     id: int
-    group: str
+    key: StreamKey
     address: str
     wanted: list[Wanted]

@@ -58,6 +58,7 @@ class Lane:
     held: HeldQueue
     is_retries: bool
     """Its records failed before in this group: they come with their attempts."""
+    priority: int = 0
     chains: dict[Key, Chain] = field(default_factory=dict)
     records: int = 0
     """Waiting, running and failing."""
@@ -67,6 +68,33 @@ class Lane:
     """Chains by the offset of a record that failed."""
     is_leaving: bool = False
     is_gone: bool = False
+
+
+class ReadyChains:
+    """Chains that give jobs: those of a higher priority first, others in turn."""
+
+    def __init__(self) -> None:
+        self._by_priority: dict[int, deque[Chain]] = {}
+        """The highest first."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, chain: Chain) -> None:
+        """Add a chain behind those of its priority."""
+        priority = chain.lane.priority
+        chains = self._by_priority.get(priority)
+        if chains is None:
+            chains = self._by_priority[priority] = deque()
+            self._by_priority = dict(sorted(self._by_priority.items(), reverse=True))
+        chains.append(chain)
+        self._count += 1
+
+    def popleft(self) -> Chain:
+        """Remove and return the first chain; there is one."""
+        self._count -= 1
+        return next(chains for chains in self._by_priority.values() if chains).popleft()
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -107,7 +135,7 @@ class Dispatcher:
         self._retry_topic = retry_topic
         """Of this group; in other retry topics it has not failed yet."""
         self._lanes: dict[HeldQueue, Lane] = {}
-        self._ready: deque[Chain] = deque()
+        self._ready = ReadyChains()
         self._aside: dict[Lane, list[Chain]] = {}
         """Chains of claims that may not hand out records now: the group is paused, or a lease
         ended. `tick` offers them again."""
@@ -129,9 +157,9 @@ class Dispatcher:
 
     # Queues.
 
-    def start(self, held: HeldQueue) -> None:
-        """Take records of a claim from now on."""
-        self._lanes[held] = Lane(held, held.place[0] == self._retry_topic)
+    def start(self, held: HeldQueue, priority: int = 0) -> None:
+        """Take records of a claim from now on; those of a higher priority are handed out first."""
+        self._lanes[held] = Lane(held, held.place[0] == self._retry_topic, priority)
 
     def stop(self, held: HeldQueue, *, is_lost: bool) -> list[Job]:
         """Hand out nothing more of a claim; return jobs whose outcome does not count any more."""

@@ -81,14 +81,16 @@ class SendBuffer:
         *,
         is_one_way: bool,
         is_fifo: bool = False,
+        priority: int = 0,
     ) -> Lane:
         """Return the lane of a queue in a group."""
         key = (topic_id, queue, group, is_one_way)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(
-                topic, topic_id, queue, group, is_one_way=is_one_way, is_fifo=is_fifo
-            )
+                topic, topic_id, queue, group,
+                is_one_way=is_one_way, is_fifo=is_fifo, priority=priority,
+            )  # fmt: skip
         return lane
 
     def forget_topic(self, topic_id: bytes) -> None:

@@ -237,7 +237,7 @@ class ProducerCore:
                 self._learn(state)
         if change.new_leaders or change.lost_leaders or change.members:
             for state in self._topics.values():
-                state.is_simple = self._choice.is_simple(state.lanes)
+                state.is_simple = self._choice.is_simple(state)
         for name in sorted(change.new_leaders):
             if name in self.senders:
                 self.senders[name].leader_changed(now)
@@ -401,7 +401,7 @@ class ProducerCore:
         left = state.set_route(route, self.buffer, self.generator)
         state.is_asked = False
         state.tries = 0
-        state.is_simple = self._choice.is_simple(state.lanes)
+        state.is_simple = self._choice.is_simple(state)
         for lane in left:
             for batch in [*lane.ready, *([lane.open] if lane.open is not None else [])]:
                 self._rehome(batch, state)

@@ -53,6 +53,7 @@ class Lane:
     _: KW_ONLY
     is_one_way: bool
     is_fifo: bool = False
+    priority: int = 0
     open: Batch | None = None
     ready: deque[Batch] = field(default_factory=deque)
     stamped: deque[Batch] = field(default_factory=deque)

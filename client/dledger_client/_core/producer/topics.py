@@ -23,7 +23,10 @@ from dledger_proto.keyhash import queue_of_key
 
 
 class Pin(NamedTuple):
-    """What binds a message to one queue or to a time; at most one of the first three is given."""
+    """What binds a message to a queue, to the queues of a priority, or to a time.
+
+    At most one of queue, ordering key, selector and priority is given.
+    """
 
     queue: int | None = None
     ordering_key: bytes | None = None
@@ -31,6 +34,7 @@ class Pin(NamedTuple):
     argument: object = None
     delivery_time_ms: int = 0
     """Milliseconds since 1970; 0: at once."""
+    priority: int | None = None
 
     def may_be_new(self, error: ClientError) -> bool:
         """Return whether an error says only that the named queue is not known yet."""
@@ -73,7 +77,8 @@ class TopicState:
     turn: int = -1
     """Place of the round over the queues. It starts where chance says (S34)."""
     is_simple: bool = False
-    """It is not FIFO, every group has a leader and none is avoided: the round needs no look."""
+    """It is of no special kind, every group has a leader and none is avoided: the round needs no
+    look."""
     parked: list[Parked] = field(default_factory=list)
     expire_at: float = math.inf
     """The first end of a parked message's budget."""
@@ -101,6 +106,7 @@ class TopicState:
                         group,
                         is_one_way=one_way,
                         is_fifo=route.is_fifo,
+                        priority=route.priority_of(queue),
                     )
                 )
             by_way.append(lanes)
@@ -130,13 +136,15 @@ class QueueChoice:
         route = self._routes.group(group)
         return route is not None and route.has_leader
 
-    def is_simple(self, lanes: Sequence[Lane]) -> bool:
-        """Return whether the round over these lanes needs no look: see `TopicState.is_simple`."""
+    def is_simple(self, state: TopicState) -> bool:
+        """Return whether the round over a topic needs no look: see `TopicState.is_simple`."""
+        route = state.route
         return (
             self._faults is None
-            and bool(lanes)
-            and not lanes[0].is_fifo
-            and all(self.is_usable(group) for group in {lane.group for lane in lanes})
+            and bool(state.lanes)
+            and route is not None
+            and not (route.is_fifo or route.is_delay or route.has_priorities)
+            and all(self.is_usable(group) for group in {lane.group for lane in state.lanes})
         )
 
     def _next(self, lanes: Sequence[Lane], start: int, now: float) -> Lane:
@@ -153,7 +161,8 @@ class QueueChoice:
     ) -> Lane:
         """Return one of `lanes`; ClientError when the message is bound to a queue that is none.
 
-        A FIFO topic takes nothing that is not bound by an ordering key.
+        A FIFO topic takes nothing that is not bound by an ordering key, a DELAY topic nothing that
+        has no delivery time.
         """
         if not lanes:
             raise error_of(
@@ -165,7 +174,13 @@ class QueueChoice:
                 f"topic {state.name} is FIFO: each message needs an ordering_key "
                 "(dledger send: --ordering-key)"
             )
+        if route is not None and route.is_delay and (pin is None or not pin.delivery_time_ms):
+            raise illegal(
+                f"topic {state.name} is DELAY: each message needs a delivery time "
+                "(dledger send: --delay, --deliver-at or --delay-level)"
+            )
         if pin is None or not pin.has_queue:
+            lanes = _of_priority(state, lanes, None if pin is None else pin.priority)
             start = state.turn
             state.turn = start + 1
             return self._next(lanes, start, now)
@@ -191,9 +206,26 @@ class QueueChoice:
     def elsewhere(self, lanes: Sequence[Lane], failed: Lane, start: int, now: float) -> Lane | None:
         """Return a lane of another group that can take a send now (S35); None: there is none."""
         others = [
-            lane for lane in lanes if lane.group != failed.group and self.is_usable(lane.group)
+            lane
+            for lane in lanes
+            if lane.group != failed.group
+            and lane.priority == failed.priority
+            and self.is_usable(lane.group)
         ]
         return self._next(others, start, now) if others else None
+
+
+def _of_priority(state: TopicState, lanes: list[Lane], wanted: int | None) -> list[Lane]:
+    """Return the lanes of a priority; none is given: of the lowest."""
+    if state.route is None or not state.route.has_priorities:
+        if wanted is not None:
+            raise illegal(f"priority: {wanted}, topic {state.name} is not of type priority")
+        return lanes
+    chosen = [lane for lane in lanes if lane.priority == (wanted or 0)]
+    if not chosen:
+        highest = max(lane.priority for lane in lanes)
+        raise illegal(f"priority: {wanted}, topic {state.name} has priorities 0 to {highest}")
+    return chosen
 
 
 def _selected(

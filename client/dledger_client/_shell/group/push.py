@@ -167,8 +167,8 @@ class PushEngine:
     def start_queue(self, held: HeldQueue) -> None:
         """Read a queue from its floor on."""
         self._held[held] = None
-        self._dispatcher.start(held)
-        self.fetching.core.assign(held.place, held.topic_id, held.group, held.progress.floor)
+        read = self.fetching.core.assign(held.place, held.topic_id, held.group, held.progress.floor)
+        self._dispatcher.start(held, read.priority)
         self.fetching.wake()
 
     def stop_queue(self, held: HeldQueue, why: Why) -> None:
@@ -252,13 +252,14 @@ class PushEngine:
 
     def _make_room(self) -> None:
         """Stop fetching queues that are held back, once they fill the buffer for all others."""
-        if self.fetching.core.buffer.wants_more:
-            return
+        core = self.fetching.core
         for held in self._held:
-            read = self.fetching.core.read(held.place)
-            if read.is_held_back and read.buffer and held not in self._given_up:
+            read = core.read(held.place)
+            if not read.is_held_back or not read.buffer or held in self._given_up:
+                continue
+            if not core.buffer.wants_more(read.priority):
                 self._given_up.add(held)
-                self.fetching.core.give_up(held.place)
+                core.give_up(held.place)
                 self._is_fetching_changed = True
 
     # Workers.
