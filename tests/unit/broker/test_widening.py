@@ -85,26 +85,25 @@ def test_a_look_widens_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None
     assert [leading.does_its_duty() for _ in range(3)] == [2, 2, 0]
 
 
-def test_a_group_that_is_always_refused_keeps_nobody_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_group_that_is_always_refused_keeps_nobody_back() -> None:
     """It rests, longer each time, also when a look takes no more groups than it."""
-    monkeypatch.setattr(widening, "WIDENED_AT_ONCE_MAX", 1)
     leading = Leading(with_billing(), "g1", "g2", "g3")
     create_another(leading.driven, 0)
-    bad = leading.looks()
-    assert bad is not None
     refusal = DledgerError(Code.INVALID_ARGUMENT, "the layout is too large")
-    assert leading.duty.refused(refusal) is None, "a look takes one"
-    good = leading.looks()
-    assert good is not None
-    assert good.group_id != bad.group_id
-    assert leading.duty.rest(changed(leading.driven, good)) is None
-    tried: list[float] = []
-    for _ in range(60):
-        if leading.looks(after=LOOK_AT_ALL_SECONDS) == bad:
-            tried.append(leading.now)
-            leading.duty.refused(refusal)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(widening, "WIDENED_AT_ONCE_MAX", 1)
+        bad = leading.looks()
+        assert bad is not None
+        assert leading.duty.refused(refusal) is None, "a look takes one"
+        good = leading.looks()
+        assert good is not None
+        assert good.group_id != bad.group_id
+        assert leading.duty.rest(changed(leading.driven, good)) is None
+        tried: list[float] = []
+        for _ in range(60):
+            if leading.looks(after=LOOK_AT_ALL_SECONDS) == bad:
+                tried.append(leading.now)
+                leading.duty.refused(refusal)
     pauses = [later - earlier for earlier, later in pairwise(tried)]
     assert pauses[:3] == [120, 240, 480]
     assert max(pauses) <= REST_SECONDS[1]
