@@ -103,6 +103,10 @@ QUEUES_PER_CONSUMER_GROUP_MAX: Final = 16 * QUEUES_PER_TOPIC_MAX
 """Queues that one consumer group shares out."""
 SUBSCRIPTIONS_MAX: Final = 64
 """Topics and patterns that a consumer subscribes to."""
+PATTERNS_MAX: Final = 16
+"""Of them: patterns."""
+PATTERN_STATES_MAX: Final = 4_096
+"""States of all patterns of a consumer group: what one name costs the coordinator's loop."""
 
 # Channels (D10).
 RECONNECT_BACKOFF_MIN_MS: Final = 50

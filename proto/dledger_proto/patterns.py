@@ -11,7 +11,9 @@ back. It has no references to groups and no look around; all else that names nee
     * + ? {2} {2,} {2,5}
     ^ at the begin, $ at the end: allowed, and nothing more, since the whole name must match
 
-The set of states that a name may be in is computed once and remembered, up to `KNOWN_SETS_MAX`.
+The set of states that a name may be in is computed once and remembered, up to `KNOWN_SETS_MAX`
+sets and `KNOWN_STATES_MAX` states. `work` counts the states that were looked at, so that who
+matches many names knows when to give way.
 """
 
 import string
@@ -29,6 +31,8 @@ _ESCAPES: Final = {"d": _DIGITS, "D": ALPHABET - _DIGITS, "w": _WORD, "W": ALPHA
 STATES_MAX: Final = 4_096
 """States of a pattern: what counted repetitions may grow to."""
 KNOWN_SETS_MAX: Final = 1_024
+KNOWN_STATES_MAX: Final = 65_536
+"""States of all sets that are remembered of a pattern: some MiB."""
 
 Begin = Callable[[int], int]
 """Adds the states of an expression in front of a state; returns the state where it begins."""
@@ -44,8 +48,16 @@ class Pattern:
         self._chars: list[frozenset[str]] = [frozenset()]
         self._next: list[list[int]] = [[]]
         self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._known_states = 0
+        self.work = 0
+        """States that were looked at so far."""
         begin = _Parser(text, self).whole()(0)
         self._begin = self._closure([begin])
+
+    @property
+    def size(self) -> int:
+        """How many states it has."""
+        return len(self._chars)
 
     def matches(self, name: str) -> bool:
         """Tell whether the whole name matches."""
@@ -78,9 +90,12 @@ class Pattern:
             if character in self._chars[state]
             for each in self._next[state]
         ]
-        if len(self._known) >= KNOWN_SETS_MAX:
+        if len(self._known) >= KNOWN_SETS_MAX or self._known_states >= KNOWN_STATES_MAX:
             self._known.clear()
+            self._known_states = 0
         found = self._known[states, character] = self._closure(after)
+        self._known_states += len(found)
+        self.work += len(states) + len(found)
         return found
 
     def _closure(self, states: list[int]) -> frozenset[int]:

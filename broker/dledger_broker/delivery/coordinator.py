@@ -108,7 +108,7 @@ class Coordinator:
             raise self._view.not_leader()
         await self._view.confirm()
         topic, settings = self.find(request.consumer_group)
-        command = join_command(self.queries, request, topic.topic_id, settings)
+        command = await join_command(self.queries, request, topic.topic_id, settings)
         joined = await self._view.commands.propose(command)
         return self.led_by_name(request.consumer_group), joined
 

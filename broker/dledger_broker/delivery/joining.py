@@ -1,4 +1,4 @@
-"""From what a consumer says when it joins to the command for the log. Pure.
+"""From what a consumer says when it joins to the command for the log.
 
 Owns the checks that need patterns to be understood, and that a subscription means something. Apply
 does neither: a later version may understand a pattern differently. Not: what apply checks
@@ -10,14 +10,14 @@ from dledger.state.consumers.settings import ConsumeOrder, GroupSettings
 from dledger.state.consumers.table import QueueKey, Subscribed
 from dledger.state.queries import Queries
 from dledger_broker.delivery.strategies.choose import ROOM_STRATEGIES
-from dledger_broker.delivery.subscribed import Subscription
+from dledger_broker.delivery.subscribed import Subscription, check_patterns
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import QUEUES_PER_CALL_MAX, SUBSCRIPTIONS_MAX
 from dledger_proto.v1 import broker_pb2
 from dledger_proto.v1 import delivery_pb2 as pb
 
 
-def join_command(
+async def join_command(
     queries: Queries, request: pb.Join, group_id: bytes, settings: GroupSettings
 ) -> Join:
     """Return the command of a request; DledgerError names the first field that is wrong."""
@@ -48,11 +48,11 @@ def join_command(
     strategy = command.strategy or settings.strategy
     if strategy in ROOM_STRATEGIES and not command.room:
         raise invalid(f"room is empty: strategy {strategy} needs it")
-    subscription = Subscription(command.subscriptions)
     rows = queries.consumers(group_id)
     # A consumer that comes back is not refused because a topic was deleted meanwhile.
     if not rows.consumers or rows.epochs.subscriptions != command.subscriptions:
-        subscription.check(queries)
+        await check_patterns(command.subscriptions)
+        await Subscription(command.subscriptions).check(queries)
     return command
 
 

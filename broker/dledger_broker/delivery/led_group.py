@@ -46,6 +46,8 @@ class LedGroup:
         self.problems: list[str] = []
         self._subscription = Subscription(())
         self._topics: dict[bytes, Topic] = {}
+        self._news: dict[bytes, Topic] = {}
+        """Topics that changed since the last turn: at most one row of each topic."""
         self._given: dict[Session, dict[QueueKey, int]] = {}
         """Queues that sessions gave back, with the epochs of their grants."""
         self._leaving: dict[Session, None] = {}
@@ -139,9 +141,10 @@ class LedGroup:
         if topic.topic_id == self.retry.topic_id:
             self.retry = topic
             self.settings = topic.consumer_group or self.settings
-        elif self._subscription.wants(topic):
-            self._topics[topic.topic_id] = topic
-        elif self._topics.pop(topic.topic_id, None) is None:
+        else:
+            if self._subscription.may_mean(topic) or topic.topic_id in self._topics:
+                self._news[topic.topic_id] = topic
+                self._wake.set()
             return
         self._stale = True
         self._tell()
@@ -183,6 +186,7 @@ class LedGroup:
             for session in over:
                 self._leaving.pop(session, None)
         await self._take_back()
+        await self._take_news()
         if self._stale:
             self._stale = False
             await self._assign()
@@ -204,11 +208,24 @@ class LedGroup:
             if not queues:
                 del self._given[session]
 
+    async def _take_news(self) -> None:
+        """Look which of the topics that changed the group wants."""
+        while self._news:
+            topic_id, topic = self._news.popitem()
+            if self._subscription.wants(topic):
+                self._topics[topic_id] = topic
+            elif self._topics.pop(topic_id, None) is None:
+                await self._subscription.give_way()
+                continue
+            self._stale = True
+            await self._subscription.give_way()
+
     async def _assign(self) -> None:
         rows = self.rows
         if tuple(self._subscription.subscribed) != rows.epochs.subscriptions:
             self._subscription = Subscription(rows.epochs.subscriptions)
-            self._topics = self._subscription.topics(self._view.machine.queries.topics())
+            # What changes meanwhile is news, for the next turn.
+            self._topics = await self._subscription.topics(self._view.machine.queries.topics())
         planned = plan(rows, self.settings, self.retry, self._topics)
         if list(planned.problems) != self.problems:
             self.problems = list(planned.problems)

@@ -211,6 +211,18 @@ GROUP_BUGS: Final[Sequence[Mutant]] = (
         [f"{OBJECT_STATE}.test_the_topics_of_a_group_are_not_deleted_alone"],
     ),
     Mutant(
+        "patterns-hold-the-loop",
+        "a Join whose patterns match slowly stops everything else of its member (D20)",
+        [
+            Edit(
+                f"{DELIVERY}.subscribed:Subscription.give_way",
+                "if work - self._work > WORK_AT_ONCE or self._matched > NAMES_AT_ONCE:",
+                "if False:",
+            )
+        ],
+        ["unit.delivery.test_joining.test_a_join_that_matches_many_names_lets_others_go_on"],
+    ),
+    Mutant(
         "widening-stops-at-one-group",
         "one consumer group that is always refused keeps all others from new broker groups (D20)",
         [
