@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test test-groups test-rest verify fix sim sim-shrink mutants mutation export-kills spark-test chaos chaos-nightly chaos-mutants chaos-bench commits compose-test power-cuts bench proto lock wheel docs clean
+.PHONY: demo test test-groups test-rest verify fix sim sim-shrink mutants mutation export-kills ordered-consumers spark-test chaos chaos-nightly chaos-mutants chaos-bench commits compose-test power-cuts bench proto lock wheel docs clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -66,6 +66,9 @@ sim-shrink: $(READY)
 export-kills: $(READY)
 	$(BIN)/python -m tests.programs.killed_exporters --kills 150 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.programs.killed_exporters --kills 50 --engine spark $(if $(SEED),--seed $(SEED))
+
+ordered-consumers: $(READY)
+	$(BIN)/python -m tests.programs.ordered_consumers out/ordered-consumers-$$(date +%H%M%S)
 
 mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants

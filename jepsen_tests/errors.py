@@ -44,6 +44,8 @@ _OF_WORKLOAD: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "lookups": {"send": _SEQUENCED},
     "times": {"send": _SEQUENCED},
     "groups": {"send": _SEQUENCED},
+    "consume": {"send": _SEQUENCED},
+    "delays": {"send": _SEQUENCED, "delay": _SEQUENCED, "recall": frozenset({"NOT_FOUND"})},
     "exports": {
         "send": _SEQUENCED,
         "trim": frozenset({"HELD"}),

@@ -3,10 +3,11 @@
 `judge` runs all of them over one view of the history, so that the logs are read once. C13 (exactly
 once) does not exist: the product has no transactions.
 
-    bench     how fast all checkers judge a long history, compared with parsing its file
-    cluster/  rules about members, availability and clients
-    log/      rules about what clients wrote and read
-    shared/   what several checkers use
+    bench      how fast all checkers judge a long history, compared with parsing its file
+    cluster/   rules about members, availability and clients
+    delivery/  rules about consumer groups and delayed messages
+    log/       rules about what clients wrote and read
+    shared/    what several checkers use
 """
 
 from typing import Final
@@ -16,6 +17,10 @@ from jepsen_tests.checkers.cluster.clients import clients_get_on
 from jepsen_tests.checkers.cluster.outcomes import errors, resources
 from jepsen_tests.checkers.cluster.replicas import raft_invariants, replica_equality
 from jepsen_tests.checkers.cluster.topics import same_topics
+from jepsen_tests.checkers.delivery.attempts import attempts
+from jepsen_tests.checkers.delivery.delays import delays
+from jepsen_tests.checkers.delivery.delivered import delivered
+from jepsen_tests.checkers.delivery.order import delivery_order
 from jepsen_tests.checkers.log.contents import aborted_read, phantoms
 from jepsen_tests.checkers.log.exports import exports
 from jepsen_tests.checkers.log.holds import holds
@@ -154,6 +159,25 @@ CHECKERS: Final = (
     Checker(
         "C26", "topics of groups", "in the end all broker groups have the same topics",
         ("other-topics",), same_topics, ("topics",), of_all_groups=True,
+    ),
+    Checker(
+        "C27", "delivery",
+        "each consumer group finishes with each message, and gets none again after that",
+        ("undelivered", "unfinished", "delivered-again", "misdelivered", "stuck"), delivered,
+        ("handle",),
+    ),
+    Checker(
+        "C28", "order of delivery", "ordered groups keep their order, one call at a time",
+        ("out-of-order", "at-once", "two-holders"), delivery_order, ("handle",),
+    ),
+    Checker(
+        "C29", "attempts and dead letters", "failures are counted; a dead letter is there once",
+        ("wrong-attempts", "retried-twice", "resent-twice", "died-twice", "died-early"), attempts,
+        ("handle",),
+    ),
+    Checker(
+        "C30", "delays", "delayed messages come in time, and not at all once they are taken back",
+        ("fired-early", "not-fired", "fired-after-recall"), delays, ("delay",),
     ),
 )  # fmt: skip
 

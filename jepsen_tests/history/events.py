@@ -26,6 +26,21 @@ send before it, all of them, to the same place.
     zombie-send place        a send of a producer that has a successor of which something is stored
                              already, so that it must be refused; else as send
     one-way   place          [value]                  - (handed over; nobody learns its outcome)
+    delay     place          [value]                  when it is due, ns since the run began: a
+                                                      message that is delivered at that time
+    recall    place          value that was delayed   -
+    handle    group@place    {"value","offset",       ["done", "failed" or "dead", when]: a listener
+                             "read","consumer",       of a consumer group was called. `read` is
+                             "order","epoch",         [place, offset] where the record was read,
+                             "attempts","begun"}      `k` and `offset` where it came from. "dead":
+                                                      it shall go to the dead letters. `begun` and
+                                                      when: ns since the run began, by the consumer
+    floors    group          -                        {place: floor, ...}: below it all is done
+    caught-up group          -                        {place: end, ...}: the group has finished with
+                                                      all below, and nothing waits to be retried
+    letters   group          -                        [[place, offset, attempts, resent], ...]: the
+                                                      dead letters by where the records came from
+    letters-resent group     -                        how many were sent again
     assign    -              {place: offset, ...}     - (polls of this process continue there)
     poll      -              -                        [[place, offset, [value, ...]], ...]
     crash     -              -                        - (the process's client was thrown away)
@@ -61,7 +76,8 @@ send before it, all of them, to the same place.
     topics    -              -                        {topic: id, ...} as the group of `node`
                                                       has them
 
-A value whose body did not match its own checksum is shown as "!" and what was read in hex.
+A value may end with "@" and the first key of its message. A value whose body did not match its own
+checksum is shown as "!" and what was read in hex.
 The nemesis is process -1: `f` is the fault, `k` the targets; `invoke` when it is begun, `ok` when
 it is in force, `info` with `err` when it could not be (skipped). Healing is a fault named "heal".
 Phases are rows of the nemesis with f = "phase" and k = "setup", "faults", "heal", "final". A member
@@ -92,8 +108,16 @@ EXAMINE: Final = "examine"
 WHOLE: Final = ("leader", "follower")
 """Roles of a member that is trusted and complete enough to take part."""
 STOOD_STILL: Final = row_schema.STOOD_STILL
+KEY_MARK: Final = "@"
+"""Between what is unique in a value and the key of its message, for consumer groups that keep the
+order of keys."""
 NEVER: Final = (1 << 63) - 1
 """When an operation ended whose end nobody saw, in ns."""
+
+
+def order_key_of(value: str) -> str:
+    """Return the key by which a consumer group may keep a message in order; empty: none."""
+    return value.partition(KEY_MARK)[2]
 
 
 class Kind(enum.StrEnum):

@@ -113,6 +113,30 @@ class Exported(msgspec.Struct):
                 raise ValueError(f"{place} from {self.start[place]} to {end}")
 
 
+class Handled(msgspec.Struct):
+    """What a listener of a consumer group was called with (`handle`)."""
+
+    value: Value
+    offset: Natural
+    """Of the record where it came from its producer."""
+    read: tuple[Place, Natural]
+    """Where it was read: there, or in the retry topic."""
+    consumer: Value
+    order: Annotated[str, msgspec.Meta(pattern="^(concurrent|queue|key)$")]
+    epoch: Natural
+    attempts: Natural
+    begun: Natural
+
+
+class Letter(msgspec.Struct, array_like=True):
+    """One dead letter that nobody has settled (`letters`)."""
+
+    place: Place
+    offset: Natural
+    attempts: Natural
+    resent: Natural
+
+
 class Notes(msgspec.Struct):
     """Of the header's notes those that checkers read."""
 
@@ -176,7 +200,9 @@ SENT_ONE: Final = FieldType(
     Annotated[list[SentValue], msgspec.Meta(min_length=1, max_length=1)],
     'one value without "!" in front: ["1-1"]',
 )
-TOPIC: Final = FieldType(Annotated[str, msgspec.Meta(pattern=rf"^{_NAME}\Z")], "a topic's name")
+TOPIC: Final = FieldType(
+    Annotated[str, msgspec.Meta(pattern=rf"^{_NAME}\Z")], "the name of a topic or consumer group"
+)
 TEXT: Final = FieldType(Value, "a text that is not empty")
 FOUND: Final = FieldType(
     list[tuple[str, Natural, Value, Number]], '[["topic/queue", offset, "value", store time], ...]'
@@ -188,6 +214,13 @@ STAMPS: Final = FieldType(
 HOLD: Final = FieldType(HoldAsked, '{"owner": name, "offset": number, "ttl_ms": above 0}')
 EXPORTED: Final = FieldType(Exported, "version, adopted, start, end, gaps, lost, rows")
 TOPICS: Final = FieldType(dict[Value, Value], "{topic: id, ...}")
+DUE: Final = FieldType(Natural, "when it is due, ns since the run began")
+HANDLED: Final = FieldType(Handled, "value, offset, read, consumer, order, epoch, attempts, begun")
+SAID: Final = FieldType(
+    tuple[Annotated[str, msgspec.Meta(pattern="^(done|failed|dead)$")], Natural],
+    '["done", "failed" or "dead", when, in ns since the run began]',
+)
+LETTERS: Final = FieldType(list[Letter], "[[place, offset, attempts, resent], ...]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +248,13 @@ ROW_SCHEMAS: Final[Mapping[str, RowSchema]] = {
     "release": RowSchema(PLACE, TEXT, NOTHING),
     "export": RowSchema(TOPIC, OFFSET, EXPORTED),
     "topics": RowSchema(EMPTY, NOTHING, TOPICS, of_member=True),
+    "delay": RowSchema(PLACE, SENT_ONE, DUE),
+    "recall": RowSchema(PLACE, TEXT, NOTHING),
+    "handle": RowSchema(OF_GROUP, HANDLED, SAID),
+    "floors": RowSchema(TOPIC, NOTHING, ASSIGNED),
+    "caught-up": RowSchema(TOPIC, NOTHING, ASSIGNED),
+    "letters": RowSchema(TOPIC, NOTHING, LETTERS),
+    "letters-resent": RowSchema(TOPIC, NOTHING, OFFSET),
     "assign": RowSchema(EMPTY, ASSIGNED, NOTHING),
     "poll": RowSchema(EMPTY, NOTHING, READ),
     "crash": RowSchema(EMPTY, NOTHING, NOTHING),

@@ -165,7 +165,9 @@ async def _stop(backend: Backend, stop: StopRequest) -> None:
 async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Watch) -> None:
     await backend.start()
     random = Random(plan.seed + 1)
-    stage = Stage(backend, recorder, random, plan.concurrency, plan.folder, plan.workload.topics)
+    stage = Stage(
+        backend, recorder, random, plan.concurrency, plan.folder, plan.workload.topics, plan.mutant
+    )
     places = [place for mine in _places(plan, backend).values() for place in mine]
 
     def enter(phase: str) -> None:

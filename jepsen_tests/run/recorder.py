@@ -25,14 +25,15 @@ class Recorder:
 
     def __init__(self, writer: HistoryWriter) -> None:
         self._writer = writer
-        self._began = time.monotonic_ns()
+        self.began = time.monotonic_ns()
+        """By the clock that all processes of this machine share."""
         self._next_process = 0
         self.counts: Counter[tuple[str, Kind]] = Counter()
         """Operations that ended, by function and outcome."""
 
     def now(self) -> int:
         """Return ns since the run began."""
-        return time.monotonic_ns() - self._began
+        return time.monotonic_ns() - self.began
 
     @property
     def seconds(self) -> float:

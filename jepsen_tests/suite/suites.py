@@ -59,7 +59,11 @@ SMOKE: Final = (
     SuiteEntry("one-way", ("kill-leader", "isolate-leader", "reset"), 30),
     SuiteEntry("groups", ("kill-leader", "isolate", "kill-majority"), 30),
     SuiteEntry("fifo", ("split-vote", "clients-cut", "client-reset", "power-cut-but-one"), 45),
+    SuiteEntry("consume", ("kill-leader", "pause", "partition"), 25),
+    SuiteEntry("delays", ("kill-leader", "isolate-leader"), 20),
 )  # fmt: skip
+OF_CLOCKS: Final = ("clock",)
+"""A leader whose clock is ahead delivers early, by the clock of those who read."""
 ROUNDS: Final = 3
 """Of a whole night (`make chaos-nightly`): so many shares the short runs need."""
 NIGHTLY: Final = (
@@ -76,6 +80,8 @@ NIGHTLY: Final = (
     SuiteEntry("times", ("clock", "kill-all", "pause-leaders", "flap", "transfer"), 90),
     SuiteEntry("one-way", _all_but(()), 180, shares=ROUNDS),
     SuiteEntry("groups", _all_but(()), 180, shares=ROUNDS),
+    SuiteEntry("consume", _all_but(()), 240, shares=ROUNDS),
+    SuiteEntry("delays", _all_but(OF_CLOCKS), 180, shares=ROUNDS),
 )
 SUITES: Final[Mapping[str, tuple[SuiteEntry, ...]]] = {"smoke": SMOKE, "nightly": NIGHTLY}
 

@@ -39,6 +39,11 @@ SHUT: Final = ("not-live", "shut-out")
 """Members with data refuse a member that forgot its data: the group never gets a leader again."""
 ABSENT: Final = ("lost", "lost-write", "unseen", "un-read", "gap")
 """Anomalies about something that is missing."""
+SKIPPED: Final = ("unfinished", "undelivered", "stuck")
+"""A group is told to have finished with what nobody finished."""
+RETRIED: Final = ("retried-twice", "wrong-attempts", "died-twice")
+HELD: Final = ("two-holders", "at-once", "out-of-order", "delivered-again")
+"""Two consumers act on one queue."""
 TRIALS: Final = (
     Trial("ack-before-fsync", "log", "power-cut-before-sync", REPLACED, 60),
     Trial("entries-not-synced", "log", "power-cut-before-sync", REPLACED, 60),
@@ -186,4 +191,81 @@ TRIALS: Final = (
     Trial("trim-passes-holds", "holds", "clock", ("hold-passed", "held-unreadable")),
     Trial("hold-never-ends", "holds", "kill-leader", ("held-by-nobody",), 40),
     Trial("by-time-after-not-at", "times", "clock", ("passed-over", "time-back")),
+    Trial("delayed-batch-delivered-at-once", "delays", "kill-leader", ("fired-early",)),
+    Trial("timer-fires-twice", "delays", "kill-leader", ("duplicate",)),
+    Trial(
+        "new-timer-overlooked",
+        "delays",
+        "kill-leader",
+        ("not-fired", "duplicate", "different-digest", "inconsistent-offset"),
+    ),
+    Trial(
+        "delayed-batch-not-sequenced",
+        "delays",
+        "kill-leader,leader-unheard",
+        ("duplicate",),
+        40,
+        "the answer to a delayed send must be lost, so that the client repeats the send",
+    ),
+    Trial(
+        "recall-of-a-fired-timer",
+        "delays",
+        "kill-leader",
+        ("fired-after-recall",),
+        40,
+    ),
+    Trial("consumer-commit-skips-an-unfinished-record", "consume", "kill-leader", SKIPPED),
+    Trial("consumer-goes-on-after-a-failure", "consume", "kill-leader", ("out-of-order", *SKIPPED)),
+    Trial(
+        "consumer-calls-back-twice-at-once",
+        "consume",
+        "kill-leader",
+        ("at-once", "out-of-order"),
+        hidden="a consumer must claim its queue again while its listener has a record",
+    ),
+    Trial(
+        "consumer-gives-back-what-the-listener-has",
+        "consume",
+        "kill-leader",
+        ("at-once", "two-holders", "out-of-order", "delivered-again"),
+        hidden="the next consumer of an ordered queue waits for its lease, which ends later",
+    ),
+    Trial("lost-at-the-last-try", "consume", "kill-leader", ("undelivered",)),
+    Trial("attempts-begin-anew", "consume", "kill-leader", ("retried-twice", "wrong-attempts")),
+    Trial("dead-letter-sent-twice", "consume", "kill-leader", ("resent-twice",)),
+    Trial(
+        "dead-record-comes-back",
+        "consume",
+        "isolate,kill-leader",
+        ("delivered-again", "wrong-attempts"),
+        40,
+        "the answer to a last failure must be lost, so that the consumer tells the failure again",
+    ),
+    Trial(
+        "failure-counts-twice",
+        "consume",
+        "isolate,kill-leader",
+        ("retried-twice", "died-twice", "wrong-attempts"),
+        40,
+        "the answer to a failure must be lost, so that the consumer tells the failure again",
+    ),
+    Trial("retry-and-not-done", "consume", "kill-leader", ("delivered-again", *RETRIED)),
+    Trial("late-commit-undoes", "consume", "kill-leader", ("delivered-again", "stuck")),
+    Trial("granted-before-it-came-back", "consume", "kill-leader", HELD),
+    Trial(
+        "old-owner-commits",
+        "consume",
+        "kill-leader",
+        (*HELD, *SKIPPED),
+        40,
+        "a consumer that lost its queue hears of that before it commits again",
+    ),
+    Trial(
+        "lease-of-one-is-taken",
+        "consume",
+        "clients-cut,kill-leader",
+        HELD,
+        40,
+        "the coordinator grants a queue only when its holder gave it back or is gone",
+    ),
 )

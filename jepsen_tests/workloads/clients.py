@@ -19,6 +19,7 @@ from dledger_client import (
     SendResult,
     StartAt,
 )
+from jepsen_tests.history.events import KEY_MARK
 from jepsen_tests.run.recorder import Process, Recorder
 from jepsen_tests.workloads.values import message_of, value_of
 
@@ -107,10 +108,16 @@ class Worker:
             self._consumer = await AsyncConsumer(self._bootstrap, config).start()
         return self._consumer
 
-    async def send(self, place: str, count: int, size: int, *, key: str = "") -> bool:
-        """Send one message, or several stored together; return whether it was acknowledged."""
+    async def send(
+        self, place: str, count: int, size: int, *, key: str = "", order_key: str = ""
+    ) -> bool:
+        """Send one message, or several stored together; return whether it was acknowledged.
+
+        `order_key` is the first key of the messages, by which consumer groups may keep order.
+        """
         topic, queue = split_place(place)
-        values = [self.new_value() for _ in range(count)]
+        mark = KEY_MARK + order_key if order_key else ""
+        values = [self.new_value() + mark for _ in range(count)]
         messages = [message_of(value, self.random, size) for value in values]
         producer = await self.producer()
 

@@ -3,7 +3,8 @@
     body = value | "|" | CRC32C of the value and the filling, 8 hex digits | "|" | filling
 
 Tag, keys and properties follow from the value, so that a reader can tell whether they are what was
-sent: some messages have none, some have letters of several bytes.
+sent: some messages have none, some have letters of several bytes. A value that ends with "@key" has
+this key as its first one, by which a consumer group may keep order.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from dledger_proto.batch.codec import Record
+from jepsen_tests.history.events import KEY_MARK, order_key_of
 
 DAMAGED: Final = "!"
 """How what is shown of a message begins that is not as it was sent."""
@@ -30,7 +32,8 @@ class Attributes(NamedTuple):
 def attributes_of(value: str) -> Attributes:
     """Return what the message of a value is sent with."""
     mark = crc32c(value.encode())
-    keys = tuple(f"{value}/{n}" for n in range(mark >> 2 & 3))
+    first = (order_key_of(value),) if KEY_MARK in value else ()
+    keys = (*first, *(f"{value}/{n}" for n in range(mark >> 2 & 3)))
     names = ("of", "ключ", "empty")[: mark >> 4 & 3]
     texts = (value, f"{mark:x}", "")
     return Attributes(TAGS[mark & 3], keys, dict(zip(names, texts, strict=False)))

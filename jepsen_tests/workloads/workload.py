@@ -35,6 +35,8 @@ class Stage:
     """Of the run, for files of the clients."""
     topics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Those of the workload, with their numbers of queues in each broker group."""
+    mutant: str = ""
+    """A known bug that processes of clients get, too."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when workers should end after their present operation."""
 

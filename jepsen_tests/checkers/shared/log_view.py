@@ -30,7 +30,9 @@ FINAL: Final = 8
 FOUND: Final = 16
 """Found by a lookup, or in a file of an export."""
 READ: Final = POLLED | DRAINED | FOUND
-ONE_WAY: Final = "one-way"
+PERHAPS: Final = ("one-way", "delay")
+"""Sends whose success does not say that the value is in its place: nobody learns the outcome, or
+the value comes there later, unless somebody takes it back."""
 CORRUPT: Final = "!"
 """How a value begins whose body did not match its own checksum."""
 
@@ -227,9 +229,9 @@ class LogView:
         self.corrupt: list[Stray] = []
 
     def take_send(self, op: Op) -> None:
-        """Take in a send, or another attempt at one. Nobody learns the outcome of a one-way one."""
+        """Take in a send, or another attempt at one."""
         place, is_ok, known, outcome = self.places[op.k], op.is_ok, self.sent.get, op.outcome
-        if op.f == ONE_WAY and is_ok:
+        if op.f in PERHAPS and is_ok:
             is_ok, outcome = False, Kind.INFO
         for index, value in enumerate(op.asked):
             sent = known(value)

@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TypeVar
 
-from jepsen_tests.checkers.shared.log_view import LogView
+from jepsen_tests.checkers.shared.log_view import PERHAPS, LogView
 from jepsen_tests.checkers.shared.readers import FINDING, Readers
 from jepsen_tests.checkers.shared.stamps import Stamps
 from jepsen_tests.history.events import INTERRUPTED, NEMESIS, History, Kind, Op
@@ -118,7 +118,7 @@ class View:
         log = LogView(self.final_row)
         for row, name, floor in sorted(self._floors()):
             log.places[name].trim(row, floor)
-        for op in self.ops("send", "resend", "zombie-send", "one-way"):
+        for op in self.ops("send", "resend", "zombie-send", *PERHAPS):
             log.take_send(op)
         readers = Readers(log)
         for op in self.ops("assign", "poll", "crash", "drain", *FINDING):

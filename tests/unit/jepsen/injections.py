@@ -27,7 +27,8 @@ class Injection:
     may: frozenset[str]
     into: Callable[["Broken"], bool]
     with_kept: bool
-    """Into a history with lookups, times, holds and exports: these show what others show, too."""
+    """Into a history with lookups, times, holds, exports, consumer groups: they show what others
+    show, too."""
 
 
 INJECTIONS: dict[str, Injection] = {}

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from jepsen_tests.history.events import History, Kind
+from tests.unit.jepsen.delivery_model import ORDERS, Consuming, delay_some
 from tests.unit.jepsen.stored_model import Kept, Refused
 from tests.unit.jepsen.stories import NODES, READER, Story
 
@@ -85,7 +86,7 @@ class World:
     retries: list[tuple[str, list[str]]] = field(default_factory=list[tuple[str, list[str]]])
     processes: list[int] = field(default_factory=lambda: list(range(SLOTS)))
     with_kept: bool = True
-    """Also look up, ask for times, hold and export."""
+    """Also look up, ask for times, hold, export, consume in groups, and delay."""
     kept: Kept = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,6 +103,8 @@ class World:
         self._heal()
         for slot in list(self.busy):
             self._end(slot)
+        if self.with_kept:
+            delay_some(self)
         self.story.phase("final")
         for _ in range(steps // 10):
             self._step(faults=False)
@@ -185,7 +188,8 @@ class World:
 
     def _send(self, p: int) -> tuple[str, str, Any, Effect, dict[str, str]]:
         count = self.random.choice([1, 1, 1, 2, 3])
-        values = [f"{p}-{self.values + n}" for n in range(count)]
+        mark = self.random.choice(["", "@a", "@b"])
+        values = [f"{p}-{self.values + n}{mark}" for n in range(count)]
         self.values += count
         place, more = self.random.choice(PLACES), {}
         if self.random.random() < 0.4:
@@ -366,6 +370,8 @@ class World:
                 self.story.op(READER, "poll", result=[[place, at, log[at : at + CHUNK]]])
             for node in NODES:
                 self.story.on(node, "drain", self._drain(place, len(log)), place)
+        for order in ORDERS if self.with_kept else ():
+            Consuming(self, order).run()
 
     def _resources(self, node: str) -> None:
         self.story.on(node, "resources", {"rss": 50 << 20, "files": 40, "threads": 9})

@@ -67,6 +67,31 @@ class Story:
     def op(self, p: int, f: str, k: str = "", v: Any = None, result: Any = None) -> "Story":
         return self.invoke(p, f, k, v).end(p, result)
 
+    @property
+    def now(self) -> int:
+        """When the last row was written, ns."""
+        return self._t
+
+    def call(self, p: int, group: str, place: str, offset: int, value: str, **more: Any) -> "Story":
+        """Begin to call a listener of a consumer group; `more` replaces what it is told."""
+        asked = {
+            "value": value, "offset": offset, "read": [place, offset], "consumer": "c",
+            "order": "queue", "epoch": 1, "attempts": 0, "begun": self._t + 1, **more,
+        }  # fmt: skip
+        return self.invoke(p, "handle", f"{group}@{place}", asked)
+
+    def said(self, p: int, said: str) -> "Story":
+        """End such a call; "": nobody knows how."""
+        if not said:
+            return self.end(p, kind=Kind.INFO, err="CANCELLED")
+        return self.end(p, [said, self._t])
+
+    def handle(
+        self, p: int, group: str, place: str, offset: int, value: str, said: str, **more: Any
+    ) -> "Story":
+        """Call a listener, and let it end."""
+        return self.call(p, group, place, offset, value, **more).said(p, said)
+
     def on(self, node: str, f: str, result: Any, k: str = "") -> "Story":
         """Ask one member something, by a process of its own."""
         p = 100 + int(node[1:])

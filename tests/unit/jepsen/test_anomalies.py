@@ -6,11 +6,17 @@ import pytest
 
 from jepsen_tests.checkers import CHECKERS
 from jepsen_tests.checkers.shared.judgement import FINDINGS_MAX, Valid
-from tests.unit.jepsen import client_anomalies, member_anomalies, stored_anomalies
+from tests.unit.jepsen import (
+    client_anomalies,
+    delivery_anomalies,
+    member_anomalies,
+    stored_anomalies,
+)
 from tests.unit.jepsen.anomalies import STORIES
 from tests.unit.jepsen.stories import Story, judged, kinds_of, texts_of
 
 assert client_anomalies, "it registers its stories"
+assert delivery_anomalies, "it registers its stories"
 assert member_anomalies, "it registers its stories"
 assert stored_anomalies, "it registers its stories"
 

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from jepsen_tests.checkers import CHECKERS, judge
 from jepsen_tests.checkers.shared.judgement import Valid, merged
-from tests.unit.jepsen import member_injections, stored_injections
+from tests.unit.jepsen import delivery_injections, member_injections, stored_injections
 from tests.unit.jepsen.injections import INJECTIONS, Broken, Injection
 from tests.unit.jepsen.model import valid_story
 from tests.unit.jepsen.stories import kinds_of, texts_of
 
+assert delivery_injections, "it registers its injections"
 assert member_injections, "it registers its injections"
 assert stored_injections, "it registers its injections"
 SEEDS = st.integers(0, 1 << 32)

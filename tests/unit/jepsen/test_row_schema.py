@@ -44,6 +44,10 @@ def test_valid_histories_fit(tmp_path: Path, seed: int) -> None:
 
 
 STATUS, ENTRIES = status(), entries([7, 8])
+CALL: dict[str, Any] = {
+    "value": "1-1", "offset": 0, "read": ["t/0", 0], "consumer": "c", "order": "queue",
+    "epoch": 1, "attempts": 0, "begun": 5,
+}  # fmt: skip
 WRONG: list[tuple[str, Any, Any, str]] = [
     # function, what is asked, what came of it, what is said
     ("send", [], [0, 1], 'v of send (invoke) is [], allowed is a list of values without "!"'),
@@ -81,6 +85,16 @@ WRONG: list[tuple[str, Any, Any, str]] = [
     ("hold", {"owner": "o", "offset": 1}, 5, "v of hold (invoke) is"),
     ("hold", {"owner": "o", "offset": 1, "ttl_ms": 0}, 5, "v of hold (invoke) is"),
     ("release", "", None, 'v of release (invoke) is "", allowed is a text that is not empty'),
+    ("delay", ["1-1", "1-2"], 5, 'v of delay (invoke) is ["1-1","1-2"], allowed is one value'),
+    ("delay", ["1-1"], None, "v of delay (ok) is null, allowed is when it is due"),
+    ("recall", "", None, 'v of recall (invoke) is "", allowed is a text that is not empty'),
+    ("handle", CALL | {"order": "any"}, ["done", 5], "v of handle (invoke) is"),
+    ("handle", CALL | {"read": ["t", 0]}, ["done", 5], "v of handle (invoke) is"),
+    ("handle", CALL, ["well", 5], "v of handle (ok) is"),
+    ("floors", None, {"t": 5}, "v of floors (ok) is"),
+    ("caught-up", None, {"t/0": -1}, "v of caught-up (ok) is"),
+    ("letters", None, [["t/0", 0, 1]], "v of letters (ok) is"),
+    ("letters-resent", None, -1, "v of letters-resent (ok) is -1, allowed is an offset"),
     ("commit", 1.5, None, "v of commit (invoke) is 1.5"),
     ("committed", None, "7", 'v of committed (ok) is "7", allowed is a number or null'),
     ("set", None, None, "v of set (invoke) is null, allowed is a number"),
@@ -92,7 +106,13 @@ WRONG: list[tuple[str, Any, Any, str]] = [
     ("entries", None, ENTRIES | {"crcs": []}, "v of entries (ok) is"),
     ("resources", None, {"rss": 1}, 'v of resources (ok) is {"rss":1}, allowed is rss, files'),
 ]
-KEYS = {"commit": "g@t/0", "committed": "g@t/0", "set": "r", "get": "r"}
+KEYS = dict.fromkeys(("floors", "caught-up", "letters", "letters-resent"), "g") | {
+    "handle": "g@t/0",
+    "commit": "g@t/0",
+    "committed": "g@t/0",
+    "set": "r",
+    "get": "r",
+}
 
 
 def _key(f: str) -> str:
