@@ -5,16 +5,17 @@ order of rows says less: lines of several processes are read whenever their turn
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from jepsen_tests.checkers.shared.view import View, grouped
-from jepsen_tests.history.events import NEVER, Op
+from jepsen_tests.history.events import Op
 
-CONCURRENT = "concurrent"
-DONE = "done"
-FAILED = "failed"
-DEAD = "dead"
+CONCURRENT: Final = "concurrent"
+DONE: Final = "done"
+FAILED: Final = "failed"
+DEAD: Final = "dead"
 
 Record = tuple[str, str, int]
 """Consumer group, place and offset of a record as its producer sent it."""
@@ -107,9 +108,3 @@ def by_queue(calls: Iterable[Call]) -> dict[Queue, list[Call]]:
 def rows_of(calls: Iterable[Call]) -> list[int]:
     """Return the rows that show calls."""
     return [row for call in calls for row in call.rows]
-
-
-__all__ = [
-    "CONCURRENT", "DEAD", "DONE", "FAILED", "NEVER", "Call", "Queue", "Record", "by_queue",
-    "by_record", "calls_of", "rows_of",
-]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Final
 
 from jepsen_tests.checkers.delivery.calls import (
     CONCURRENT,
@@ -14,7 +15,7 @@ from jepsen_tests.checkers.shared.judgement import Judgement
 from jepsen_tests.checkers.shared.view import View, grouped
 from jepsen_tests.history.events import order_key_of
 
-OF_KEY = "key"
+OF_KEY: Final = "key"
 
 
 def delivery_order(view: View) -> Judgement:

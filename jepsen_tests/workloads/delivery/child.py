@@ -32,7 +32,6 @@ class Lanes:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._free: list[int] = []
-        self._before: dict[int, int] = {}
 
     def take(self) -> int:
         """Return the number of a process that does nothing."""

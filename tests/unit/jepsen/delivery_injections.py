@@ -51,7 +51,10 @@ def _change(b: Broken, op: Op, **asked: Any) -> bool:
 
 @kept("undelivered", may="unfinished out-of-order at-once")
 def never_hear_of_the_only_call(b: Broken) -> bool:
-    op = b.pick(_once(b, "done"))
+    op = b.pick([
+        op for op in _once(b, "done")
+        if op.asked["offset"] >= b.floor[op.k.rpartition("@")[2]]
+    ])  # fmt: skip
     if op:
         row = b.row(op)
         row.type, row.v, row.err = Kind.INFO, None, "CANCELLED"
