@@ -19,16 +19,20 @@ from dledger.state.consumers.groups import (
     check_fields,
 )
 from dledger.state.consumers.settings import GroupSettings
+from dledger.state.consumers.table import Subscribed
+from dledger.state.queries import Queries
 from dledger.state.results import ConsumerGroupChanged
 from dledger.state.values import LayoutPart, Topic
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.view import ClusterView
 from dledger_broker.delivery.group_proto import group_message
+from dledger_broker.delivery.subscribed import OF_A_GROUP, Subscription, check_patterns
 from dledger_broker.group.group_view import CALL_SECONDS_MAX
 from dledger_broker.rpc.topic_proto import settings_from_proto
 from dledger_broker.usecases.messaging import ID_SIZE, Messaging, check_id
 from dledger_proto.errors import Code, DledgerError, invalid
-from dledger_proto.names import check_group_name
+from dledger_proto.limits import SUBSCRIPTIONS_MAX
+from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, check_group_name
 from dledger_proto.v1 import delivery_pb2 as pb
 
 
@@ -72,9 +76,25 @@ class ConsumerGroupAuthority:
                     f"consumer group {request.name} does not exist, and "
                     "consumer_groups.auto_create is false",
                 )
+            await self._check_subscriptions(request)
+        _check_new_name(view.machine.queries, request.name)
         if request.id and not request.known_index:
             return pb.ConsumerGroupReply(known_index=applied)
         return await self._propose_create(request)
+
+    async def _check_subscriptions(self, request: pb.CreateConsumerGroupRequest) -> None:
+        """Raise what the Join of the first consumer would: a mistake leaves no group behind."""
+        if len(request.subscriptions) > SUBSCRIPTIONS_MAX:
+            raise invalid(
+                f"{len(request.subscriptions)} subscriptions, at most {SUBSCRIPTIONS_MAX}"
+            )
+        subscribed = [
+            Subscribed(each.topic, each.pattern)
+            for each in request.subscriptions
+            if each.pattern or not each.topic.startswith(OF_A_GROUP)  # its own come with it
+        ]
+        await check_patterns(subscribed)
+        await Subscription(subscribed).check(self._messaging.view.machine.queries)
 
     async def _propose_create(
         self, request: pb.CreateConsumerGroupRequest
@@ -137,6 +157,16 @@ class ConsumerGroupAuthority:
 def coordinator_of(name: str, broker_groups: Sequence[str]) -> str:
     """Return the broker group that is to keep the consumers of a new consumer group."""
     return broker_groups[crc32c(name.encode()) % len(broker_groups)]
+
+
+def _check_new_name(queries: Queries, name: str) -> None:
+    """Raise INVALID_ARGUMENT for a new group whose name looks like that of a group's topic."""
+    for prefix in (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX):
+        if name.startswith(prefix) and queries.group_by_name(name) is None:
+            raise invalid(
+                f"name {name!r}: begins with {prefix}, as topics of consumer groups do; the group "
+                f"is called {name.removeprefix(prefix)!r}"
+            )
 
 
 def _chosen(

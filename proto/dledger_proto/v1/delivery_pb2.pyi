@@ -132,6 +132,7 @@ class CreateConsumerGroupRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     KNOWN_INDEX_FIELD_NUMBER: _builtins.int
     FIELDS_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     automatic: _builtins.bool
     """a first consumer; refused when switched off"""
@@ -147,6 +148,10 @@ class CreateConsumerGroupRequest(_message.Message):
     def fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """names of settings"""
 
+    @_builtins.property
+    def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Subscription]:
+        """automatic: refused as its Join would be"""
+
     def __init__(
         self,
         *,
@@ -156,10 +161,11 @@ class CreateConsumerGroupRequest(_message.Message):
         id: _builtins.bytes = ...,
         known_index: _builtins.int = ...,
         fields: _abc.Iterable[_builtins.str] | None = ...,
+        subscriptions: _abc.Iterable[Global___Subscription] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "fields", b"fields", "id", b"id", "known_index", b"known_index", "name", b"name", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "fields", b"fields", "id", b"id", "known_index", b"known_index", "name", b"name", "settings", b"settings", "subscriptions", b"subscriptions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -188,6 +188,8 @@ def test_deletion_takes_the_group_away() -> None:
     ("fields", "words"),
     [
         ({"name": "a b"}, "name 'a b'"),
+        ({"name": "%RETRY%x"}, "name '%RETRY%x': begins with %RETRY%.* is called 'x'"),
+        ({"name": "%DLQ%x", "automatic": True}, "name '%DLQ%x': begins with %DLQ%"),
         ({"id": b"short"}, "id of 5 bytes"),
         ({"settings": {"retries_max": 1}}, "fields is empty"),
         ({"fields": ["coordinator"]}, "fields 'coordinator'"),
@@ -202,6 +204,28 @@ def test_bad_input_is_named_and_creates_nothing(fields: dict[str, Any], words: s
             await cluster.create(**fields)
         assert caught.value.code is Code.INVALID_ARGUMENT
         assert cluster.applying.driven.machine.queries.topics() == []
+
+    in_cluster(test)
+
+
+@pytest.mark.parametrize(
+    ("subscription", "code", "words"),
+    [
+        ({"topic": "nothing"}, Code.TOPIC_NOT_FOUND, "topic 'nothing' does not exist"),
+        ({"topic": "a(", "pattern": True}, Code.INVALID_ARGUMENT, "without its"),
+        ({"topic": "a+", "pattern": True}, Code.TOPIC_NOT_FOUND, "matches none of 0 topics"),
+    ],
+)
+def test_a_first_consumer_that_would_be_refused_creates_nothing(
+    subscription: dict[str, Any], code: Code, words: str
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        with pytest.raises(DledgerError, match=words) as caught:
+            await cluster.create(automatic=True, subscriptions=[subscription])
+        assert caught.value.code is code
+        assert cluster.applying.driven.machine.queries.topics() == []
+        own = [{"topic": "%RETRY%billing"}]
+        assert (await cluster.create(automatic=True, subscriptions=own)).group.name == "billing"
 
     in_cluster(test)
 

@@ -138,7 +138,11 @@ class Membership:
         if config.start_at is StartAt.FIRST:
             settings["start"] = StartFrom.FIRST
         return await ConsumerGroups(self._cluster, self._queries).create(
-            config.group, settings, automatic=True, only_find=not config.create_group
+            config.group,
+            settings,
+            automatic=True,
+            only_find=not config.create_group,
+            subscriptions=self._join.subscriptions,
         )
 
     # Actions.

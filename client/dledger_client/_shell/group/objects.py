@@ -5,7 +5,7 @@ Owns: which calls that takes, and the values of the wire. Not: who is in a group
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dledger_client import _machine
@@ -42,10 +42,12 @@ class ConsumerGroups:
         *,
         automatic: bool = False,
         only_find: bool = False,
+        subscriptions: Sequence[dpb.Subscription] = (),
     ) -> dpb.ConsumerGroup:
         """Create a consumer group by two calls, as `Queries.create` does a topic.
 
         `automatic`: take the group as it is when it exists. `only_find`: do not create it.
+        `subscriptions` of its first consumer: none of them may be a mistake.
         """
         check_group(name)
         request = dpb.CreateConsumerGroupRequest(
@@ -53,6 +55,7 @@ class ConsumerGroups:
             automatic=automatic,
             id=_machine.random_bytes(ID_SIZE),
             fields=settings.keys(),
+            subscriptions=subscriptions,
         )
         if settings:
             request.settings.CopyFrom(wire_settings(settings))
