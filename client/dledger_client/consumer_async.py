@@ -88,7 +88,8 @@ class AsyncConsumer:
         pairs to where each begins. A beginning is an offset, StartAt.FIRST, StartAt.LAST, or None:
         the committed offset, else by `ConsumerConfig.start_at`. `start` is that of everything
         without its own. Of a topic that is given by its name alone, queues that are added later are
-        read, too, from their beginning.
+        read, too, from their beginning. Nothing is shared with other consumers of the group: each
+        that assigns a queue gets all of it. `subscribe` shares.
         """
         whole = (
             [what] if isinstance(what, str) else [each for each in what if isinstance(each, str)]

@@ -110,6 +110,13 @@ class ConsumerEngine:
         self.check_open()
         if self.polling is not None:
             raise invalid("assign: this consumer has subscribed; its group decides what it reads")
+        if whole and self.config.group:
+            _LOG.warning(
+                "assign reads all queues of %s, also those that other consumers of group %s read; "
+                "subscribe shares them",
+                ", ".join(sorted(whole)),
+                self.config.group,
+            )
         located = {place: await self.queries.located(place) for place in starts}
         _check_number(Counter(group for _, group in located.values()))
         await self._check_prefer({group for _, group in located.values()})
