@@ -38,7 +38,7 @@ TOGETHER: Final = 0.2
 """Share of sends that store several messages at once."""
 CONSUMERS: Final = 2
 """Of each group, most of the time."""
-LIFE_SECONDS: Final = 8.0
+LIFE_SECONDS: Final = 12.0
 """Of a consumer, on average."""
 KILLED: Final = 0.6
 """Share of consumers that are killed; the others leave in order."""

@@ -38,7 +38,7 @@ LISTENER_SECONDS: Final = 0.01
 """How long a call of the listener takes, on average, unless the plan says otherwise."""
 POISON: Final = 12
 """One message of so many fails each time, as long as messages fail."""
-REFUSED: Final = 40
+REFUSED: Final = 20
 """One message of so many is sent to the dead letters by its listener."""
 
 
@@ -96,7 +96,7 @@ class Teller:
         said = self._said(value, delivery.attempts)
         _tell(["end", call, said, self._now()])
         if said == "dead":
-            return DeadLetter(error=f"chaos: dead {crc32(value.encode()) % ERRORS}")
+            return DeadLetter(error=f"chaos: dead {(crc32(value.encode()) >> 8) % ERRORS}")
         if said == "failed":
             raise RuntimeError("chaos: failed")
         return None
