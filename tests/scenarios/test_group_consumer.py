@@ -95,6 +95,15 @@ def test_signs_of_life_come_three_times_in_a_session() -> None:
     assert alive == ["alive"] * 3
 
 
+def test_changes_of_the_group_do_not_put_off_signs_of_life() -> None:
+    driver = GroupDriver()
+    stream = driver.join()
+    for _ in range(10):
+        driver.wait(0.9)
+        driver.joined(stream)  # told again, because a setting of the group has changed
+    assert len(driver.all_of(actions.TellSession)) >= 8
+
+
 def test_the_end_of_a_session_loses_all_queues_and_joins_again() -> None:
     driver = GroupDriver()
     stream, held = driver.serve((0, 5))

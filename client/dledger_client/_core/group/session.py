@@ -126,12 +126,16 @@ class Session:
         self._actions.append(CloseSession(self._stream))
 
     def joined(self, session_ms: int, now: float) -> None:
-        """Take in that the coordinator knows this consumer."""
+        """Take in that the coordinator knows this consumer, or how its group is set now.
+
+        Changes of the group that follow each other do not put off the next sign of life.
+        """
+        self._session_seconds = session_ms / 1_000
+        alive_at = now + self._session_seconds / ALIVE_SHARE
+        self._at = min(self._at, alive_at) if self.state is SessionState.JOINED else alive_at
         self.state = SessionState.JOINED
         self._failures = 0
         self._members.worked(self._address)
-        self._session_seconds = session_ms / 1_000
-        self._at = now + self._session_seconds / ALIVE_SHARE
 
     def down(self, error: DledgerError, now: float) -> None:
         """Take in that the newest stream ended, without an end of the session."""
