@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TRIMMER: Final = "admin"
 REAL_ADMIN: Final = "u"
+SHARED: Final = "v"
+"""All that share a topic, as one: consumers of groups, their sender, their administrator."""
 
 
 class Actor(Protocol):
@@ -49,6 +51,7 @@ class Cast:
         if plan.administers and (kept is None or REAL_ADMIN in kept):
             random = Random(f"{plan.seed}/u")
             self.admin = RealAdmin(plan.admin_interval, world, random)
+        self.shared = world.shared
         self.trimmer: Trimmer | None = None
         if plan.trims and (kept is None or TRIMMER in kept):
             random = Random(f"{plan.seed}/admin")
@@ -75,9 +78,11 @@ class Cast:
                 actor.close()
         if self.admin is not None:
             self.admin.close()
+        if self.shared is not None:
+            self.shared.close()
 
     def _all(self) -> Iterable[Actor]:
-        others = (each for each in (self.trimmer, self.admin) if each is not None)
+        others = (each for each in (self.trimmer, self.admin, self.shared) if each is not None)
         return *self.producers, *self.consumers, *others
 
 

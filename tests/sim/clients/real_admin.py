@@ -38,6 +38,7 @@ from tests.sim.clients.lookups import (
 )
 from tests.sim.clients.process import ClientProcess, bootstrap
 from tests.sim.invariants.delivery.queue_contents import QueueKey
+from tests.sim.invariants.delivery.records import TOPIC as SHARED_TOPIC
 from tests.sim.invariants.delivery.right_stamps import AHEAD_MAX_MS
 from tests.sim.invariants.delivery.topic_history import (
     READ_AND_WRITE,
@@ -243,7 +244,7 @@ class RealAdmin:
         if routes is None:
             return
         self._oracle.counts["lists of topics"] += 1
-        routes = [each for each in routes if not each.name.startswith(GROUP_TOPIC_PREFIXES)]
+        routes = [each for each in routes if _is_mine(each.name)]
         found = {route.name: _state(route) for route in routes}
         others = found.keys() - self.histories.keys()
         if others != {TOPIC} or len(found) != len(routes):
@@ -386,7 +387,7 @@ class RealAdmin:
         """Compare the topics that the control group holds with their histories."""
         topics = self._world.group.any_process.machine.queries.topics()
         self._consumer_groups.check_end(topics)
-        plain = [each for each in topics if not each.name.startswith(GROUP_TOPIC_PREFIXES)]
+        plain = [each for each in topics if _is_mine(each.name)]
         found = {topic.name: topic for topic in plain}
         if found.keys() - self.histories.keys() != {TOPIC}:
             raise Violation(Property.TOPICS, f"the end has the topics {sorted(found)}")
@@ -403,6 +404,10 @@ class RealAdmin:
                     topic.permission,
                 )
             )
+
+
+def _is_mine(topic: str) -> bool:
+    return topic != SHARED_TOPIC and not topic.startswith(GROUP_TOPIC_PREFIXES)
 
 
 def _state(route: TopicRoute) -> TopicState:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tests.sim.clients.cast import SHARED
 from tests.sim.story.ddmin import Budget, ddmin
 from tests.sim.story.replay import Replay, in_order
 
@@ -86,11 +87,12 @@ def ran(world: "World") -> Ran:
     """Return what took part in a world that has ended."""
     clients = world.clients
     trimmers = [] if clients.trimmer is None else ["admin"]
+    shared = [] if clients.shared is None else [SHARED]
     safety = world.replay.safety
     return Ran(
         strikes=in_order({strike.name for strike in world.nemesis.strikes}),
         producers=[each.plan.name for each in clients.producers],
-        others=[*(each.plan.name for each in clients.consumers), *trimmers],
+        others=[*(each.plan.name for each in clients.consumers), *trimmers, *shared],
         ended=world.scheduler.now,
         in_safety=world.nemesis.running,
         safety=world.plan.safety_seconds if safety is None else safety,

@@ -68,7 +68,8 @@ class Group:
         )
         self.facts = self.invariants.facts
         watcher = Watcher(self.facts, world.story)
-        self.observer = Observer(self.facts, [watcher, *self.invariants.all])
+        shared = [] if world.shared is None else [world.shared.watch(self)]
+        self.observer = Observer(self.facts, [watcher, *self.invariants.all, *shared])
         for member in self.names:
             random = Random(f"{world.plan.seed}/{member}")
             self.members[member] = SimMember(self, member, random)

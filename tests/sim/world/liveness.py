@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 CONVERGE_MAX: Final = 30.0
 DRAIN_MAX: Final = 40.0
 """For the producers' last sends: a send's own deadline is 25 s."""
+DELIVER_MAX: Final = 60.0
+"""For consumer groups: sends, delays, leases of the dead, retries."""
 FRESH_MAX: Final = 15.0
 STEP: Final = 0.25
 
@@ -50,6 +52,8 @@ def heal_and_converge(world: "World") -> float:
         probes.try_some(group, probes.UNDER_LOAD)
     world.clients.stop()
     _wait(world, DRAIN_MAX, lambda: _why_not_drained(world))
+    if world.shared is not None:
+        _wait(world, DELIVER_MAX, world.shared.why_not_over)
     for group in world.groups.values():
         probes.try_some(group, probes.IDLE)
     _wait(world, DRAIN_MAX, lambda: _why_not_drained(world))

@@ -9,6 +9,7 @@ from random import Random
 
 from dledger.log.settings import LogSettings
 from dledger.types import FlushMode
+from tests.sim.clients.group.plan import DeliveryPlan, draw_delivery
 from tests.sim.invariants.delivery.queue_contents import QueueKey
 
 SAFETY_SECONDS_MIN = 40.0
@@ -75,6 +76,9 @@ class WorldPlan:
     waits_for_callers: bool = False
     """Group commit knows that waiting pays. Otherwise it must find out."""
 
+    delivery: DeliveryPlan | None = None
+    """Consumer groups that share a topic of their own."""
+
     def describe(self) -> str:
         """Return one line with every drawn parameter."""
         sizes = " ".join(
@@ -102,7 +106,8 @@ class WorldPlan:
             f"{self.real_consumers} consumers, {int(self.administers)} administrators; "
             f"name servers {len(self.name_servers)}, "
             f"trims: {trims}, keys {self.keys}, small tables {self.small_tables}, "
-            f"flush {self.flush.value}, waits for callers {self.waits_for_callers}"
+            f"flush {self.flush.value}, waits for callers {self.waits_for_callers}; "
+            f"{'no shared topic' if self.delivery is None else self.delivery.describe()}"
         )
 
 
@@ -162,6 +167,7 @@ def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
         small_tables=random.random() < SMALL_TABLES_SHARE,
         flush=FlushMode.ASYNC if random.random() < ASYNC_SHARE else FlushMode.SYNC,
         waits_for_callers=pace.random() < 1 / 3,
+        delivery=None if members else draw_delivery(seed),
     )
 
 
@@ -187,4 +193,5 @@ def client_names(plan: WorldPlan) -> Sequence[str]:
     producers = [host for number in range(plan.producers) for host in hosts_of(f"p{number}")]
     consumers = [f"c{number}" for number in range(plan.consumers)]
     consumers += [f"r{number}" for number in range(plan.real_consumers)]
-    return [*producers, *consumers, "admin", "u"]
+    shared = () if plan.delivery is None else plan.delivery.hosts
+    return [*producers, *consumers, "admin", "u", *shared]

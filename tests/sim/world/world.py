@@ -15,7 +15,8 @@ from random import Random
 from typing import Final, Protocol
 
 from dledger_proto.errors import Code
-from tests.sim.clients.cast import Cast
+from tests.sim.clients.cast import SHARED, Cast
+from tests.sim.clients.group.shared import Shared
 from tests.sim.clients.oracle import Oracle
 from tests.sim.clients.requests import CreateTopic
 from tests.sim.clients.wire import Answer, Calls
@@ -106,6 +107,8 @@ class World:
         self.network = Network(self.scheduler, Random(f"net/{plan.seed}"), plan.delay, self.trace)
         self.contents = Contents()
         self.oracle = Oracle(self.contents, self.story)
+        is_kept = replay.clients is None or SHARED in replay.clients
+        self.shared = Shared(self, plan.delivery) if plan.delivery and is_kept else None
         self.groups = {name: Group(self, name, names) for name, names in plan.groups.items()}
         self.members: dict[str, SimMember] = {
             name: member for group in self.groups.values() for name, member in group.members.items()
@@ -209,6 +212,8 @@ class World:
             counts["batches fenced"] += group.invariants.verdicts.fenced_count
             counts["batches repeated"] += group.invariants.verdicts.repeat_count
             counts["batches too old to know"] += group.invariants.verdicts.forgotten_count
+        if self.shared is not None:
+            counts += self.shared.records.counts
         counts["acknowledged batches"] = len(self.oracle.acknowledged)
         counts["messages delivered"] = self.network.delivered
         for kind, count in self.network.counts.items():

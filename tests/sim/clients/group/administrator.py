@@ -133,7 +133,9 @@ class GroupAdministrator:
             history.seen(found.get(name))
 
     def _check_names(self, names: Iterable[str]) -> None:
-        others = set(names) - self.histories.keys()
+        plan = self._world.plan.delivery
+        shared = set() if plan is None else {group.name for group in plan.groups}
+        others = set(names) - self.histories.keys() - shared
         if others:
             raise Violation(Property.TOPICS, f"consumer groups that nobody made: {sorted(others)}")
 
