@@ -31,6 +31,7 @@ from dledger.state.results import (
 from dledger.state.values import QueueProgress
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.usecases.messaging import Messaging, Queue
+from dledger_broker.usecases.queues import check_each_once
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import check_client_id, check_group_name
 
@@ -68,6 +69,7 @@ async def claim_queues(
     In the queues of `begin` the group begins, unless it did before.
     """
     _check(consumer_group, member_id)
+    check_each_once("queues", [_place(queue) for queue, _ in wanted])
     if begin:
         await messaging.view.commands.propose(BeginQueues(consumer_group, tuple(begin)))
     queues = tuple(
@@ -89,6 +91,7 @@ async def release_queues(
 ) -> list[Code]:
     """Give claims back; return OK or why not of each."""
     _check(consumer_group, member_id)
+    check_each_once("queues", [_place(queue) for queue, _ in wanted])
     command = ReleaseQueues(consumer_group, member_id, _granted(wanted))
     released = await messaging.view.commands.propose(command)
     codes = iter(released.codes)
@@ -104,6 +107,7 @@ async def commit_offsets(
     member_id: str,
 ) -> OffsetsCommitted:
     """Store what is done in queues; each is taken or refused on its own (I14)."""
+    check_each_once("offsets", [_place(queue) for queue, _ in done])
     offsets = [
         each._replace(topic_id=queue.topic_id, queue=queue.number)
         for queue, each in done
@@ -146,6 +150,7 @@ async def fail_records(
 ) -> FailuresStored:
     """Note that records failed; each is taken or refused on its own."""
     _check(consumer_group, member_id)
+    check_each_once("records", [_place(queue, each.offset) for queue, each in failed])
     records = tuple(
         each._replace(topic_id=queue.topic_id, queue=queue.number, error=_cut(each.error))
         for queue, each in failed
@@ -180,6 +185,11 @@ def _with_time_left(view: GroupView, claimed: Claimed) -> Claimed:
     if claimed.code is not Code.LEASED or row is None or not row.leased_at:
         return claimed
     return claimed._replace(lease_left_ms=max(view.leases.left_ms(row), LEASE_LEFT_MS_MIN))
+
+
+def _place(queue: Queue | DledgerError, *more: int) -> tuple[object, ...] | None:
+    """Return what a row names: its queue, or a record of it."""
+    return (queue.topic_id, queue.number, *more) if isinstance(queue, Queue) else None
 
 
 def _check(consumer_group: str, member_id: str) -> None:

@@ -4,13 +4,24 @@ from collections.abc import Sequence
 from typing import Final
 
 from dledger_broker.usecases.messaging import Messaging, Queue
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.v1 import broker_pb2 as pb
 
 OF_ONE_QUEUE: Final = frozenset(
     (Code.TOPIC_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.WRONG_GROUP, Code.NO_PERMISSION)
 )
 """Refusals that say something about one queue, and nothing about the member."""
+
+
+def check_each_once(field: str, named: Sequence[tuple[object, ...] | None]) -> None:
+    """Refuse a call that names one thing twice: what it asks would depend on the order.
+
+    None: that one cannot be served, and is refused alone.
+    """
+    first: dict[tuple[object, ...], int] = {}
+    for at, each in enumerate(named):
+        if each is not None and first.setdefault(each, at) != at:
+            raise invalid(f"{field}[{at}]: names the same as {field}[{first[each]}]")
 
 
 async def resolve(messaging: Messaging, ref: pb.QueueRef) -> Queue:
