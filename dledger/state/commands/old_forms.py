@@ -12,7 +12,7 @@ from dledger.state.offsets import CommitOffset
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.fence import BY_STAMP
-from dledger.state.topics.commands import ImportTopic
+from dledger.state.topics.commands import ForgetTopics, ImportTopic
 from dledger.state.values import LayoutPart, Topic, TopicType
 
 
@@ -96,5 +96,19 @@ class StampedClaim:
         return ClaimQueues(self.consumer_group, self.member_id, queues)
 
 
-OLD_FORMS: Final[dict[int, type[OldForm]]] = {7: PlainCommit, 17: PlainImport, 51: StampedClaim}
+@dataclass(frozen=True, slots=True)
+class EarlyForget:
+    """ForgetTopics when it did not wait for the sweeps of producers and progress."""
+
+    kept_ms: Int64
+    known_index: UInt64
+
+    def now(self) -> Command[object]:
+        """See `OldForm.now`."""
+        return ForgetTopics(self.kept_ms, self.known_index, waits_for_all=False)
+
+
+OLD_FORMS: Final[dict[int, type[OldForm]]] = {
+    7: PlainCommit, 16: EarlyForget, 17: PlainImport, 51: StampedClaim,
+}  # fmt: skip
 """By the number of the command."""

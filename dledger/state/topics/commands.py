@@ -161,13 +161,15 @@ class DeleteTopic(Command[TopicChanged]):
 class ForgetTopics(Command[TopicsForgotten]):
     """Free the rows of topics that were deleted long ago, some at a time."""
 
-    NUMBER: ClassVar = 16
+    NUMBER: ClassVar = 57
     FREES_SPACE: ClassVar = True
 
     kept_ms: Int64
     """Counted time for which a deleted topic is remembered."""
     known_index: UInt64
     """All that the control group decided up to this index of its log is known here."""
+    waits_for_all: bool = True
+    """False: the command of an older dledger, which waited for the sweep of timers alone."""
 
     def is_due(self, topics: TopicTable) -> bool:
         """Tell whether the command would free anything now."""
@@ -177,8 +179,10 @@ class ForgetTopics(Command[TopicsForgotten]):
         """Free rows, oldest first."""
         # An id that is forgotten may be given anew. While ranges of rows wait to be deleted, one
         # of them may be that of the old topic: it would take the new one's rows. An old topic's
-        # timer would fire into the new one.
-        if not state.garbage.is_empty or not state.timer_sweep.is_over:
+        # timer would fire into the new one; sequences of its producers and progress of its
+        # consumers would be taken for those of the new one.
+        sweeps = state.sweeps if self.waits_for_all else (state.timer_sweep,)
+        if not state.garbage.is_empty or not all(sweep.is_over for sweep in sweeps):
             return TopicsForgotten((), more=False)
         due, more = state.topics.forgettable(self.kept_ms, self.known_index)
         state.topics.forget(due)

@@ -13,6 +13,21 @@ GROUPS: Final = "unit.broker.test_forgotten_topics"
 
 FORGETTING_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
+        "forgets-while-progress-is-swept",
+        "a topic's id is given anew while rows of progress of the old topic are left (D1, I17)",
+        [
+            Edit(
+                "dledger.state.topics.commands:ForgetTopics.apply",
+                "state.sweeps if self.waits_for_all else",
+                "",
+            )
+        ],
+        [
+            "unit.state.test_forgotten_topics."
+            'test_an_id_is_kept_until_all_rows_of_its_topic_are_swept:"progress"'
+        ],
+    ),
+    Mutant(
         "half-forgotten-producer-writes",
         "a producer of which some rows are gone already goes on in its epoch (I9)",
         [

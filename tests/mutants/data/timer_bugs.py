@@ -136,8 +136,8 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.timers.table:TimerTable.take_out",
-                "if start < stop:",
-                "if False:",
+                "for start, stop in left:",
+                "for start, stop in []:",
             )
         ],
         [f"{TIMERS}.test_a_recalled_message_is_never_delivered_and_others_of_its_batch_are"],
@@ -172,7 +172,7 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.topics.commands:ForgetTopics.apply",
-                "or not state.timer_sweep.is_over",
+                "or not all(sweep.is_over for sweep in sweeps)",
                 "",
             )
         ],

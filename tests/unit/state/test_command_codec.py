@@ -132,8 +132,8 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
     ),
     (
         ForgetTopics(7, 258),
-        "1001" + "0700000000000000" + "0201000000000000",
-        "ForgetTopics kept_ms=7 known_index=258",
+        "3901" + "0700000000000000" + "0201000000000000" + "01",
+        "ForgetTopics kept_ms=7 known_index=258 waits_for_all=True",
     ),
     (DeleteTopic(A), "0601" + HEX_A, f"DeleteTopic topic_id={HEX_A}"),
     (

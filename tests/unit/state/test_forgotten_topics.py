@@ -6,11 +6,13 @@ from random import Random
 
 import pytest
 
+from dledger.state.consumers.groups import DeleteConsumerGroup
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.machine import StateMachine
 from dledger.state.offsets import CommitOffset
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.progress.commits import CommitOffsets
+from dledger.state.progress.row import Progress
 from dledger.state.queues.holds import Hold
 from dledger.state.queues.trim import Trim
 from dledger.state.results import Refused, Result, TopicChanged, TopicsForgotten
@@ -26,6 +28,7 @@ from dledger.state.topics.commands import (
 from dledger.state.values import Topic
 from dledger_proto.errors import Code
 from dledger_proto.limits import DELETED_TOPIC_KEPT_MS
+from tests.unit.state.groups_kit import BILLING, SETTINGS, with_group
 from tests.unit.state.kit import (
     GROUP,
     LIFE,
@@ -274,3 +277,27 @@ def test_a_producer_goes_on_beside_forgotten_topics() -> None:
     driven.one(DeleteTopic(OTHER_TOPIC))
     forget(driven)
     assert offset_of(driven.append(batch(producer=b"Q" * 16, sequence=1))[0]) == 1
+
+
+@pytest.mark.parametrize("what", ["progress", "producers"])
+def test_an_id_is_kept_until_all_rows_of_its_topic_are_swept(what: str) -> None:
+    """Else the next topic of this id would go on with the progress and sequences of the old one."""
+    driven = with_group(SETTINGS)
+    state, many = driven.machine._state, 500
+    for number in range(1, many + 1):
+        if what == "progress":
+            state.progress.write(BILLING, b"billing", (number.to_bytes(16), 0), Progress(1))
+        else:
+            driven.register(number.to_bytes(16))
+            driven.append(batch(sequence=0, producer=number.to_bytes(16)))
+    driven.one(DeleteConsumerGroup(BILLING) if what == "progress" else DeleteTopic(TOPIC))
+    late = ForgetTopics(0, EVERYTHING)
+    for _ in range(3):
+        state.time.count(COUNTED_AT_ONCE_MAX_MS)
+    while not state.garbage.is_empty:
+        driven.idle()
+    assert driven.one(late) == TopicsForgotten((), more=False)
+    driven.idle(many // 32)
+    forgotten = driven.one(late)
+    assert isinstance(forgotten, TopicsForgotten)
+    assert len(forgotten.topic_ids) == (2 if what == "progress" else 1)
