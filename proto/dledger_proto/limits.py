@@ -46,6 +46,8 @@ DELAY_MS_MAX: Final = 40 * 24 * 3_600 * 1_000
 """How far ahead of the leader's stamp a delivery time may lie (RocketMQ takes three days)."""
 TIMERS_MAX: Final = 8_000_000
 """Timers that wait in a broker group."""
+TIMERS_FOR_RETRIES: Final = TIMERS_MAX // 8
+"""Of them: those that only failures of consumers take, not what producers delay."""
 TIMERS_PER_PAGE_MAX: Final = 1_000
 TIMERS_PER_PAGE_DEFAULT: Final = 100
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from dledger.state.commands.codec import Int64, UInt32, UInt64
 from dledger.state.commands.command import Command
-from dledger.state.consumers.settings import RETRY_DELAY_MS_MAX
+from dledger.state.consumers.settings import RETRIES_MAX, RETRY_DELAY_MS_MAX
 from dledger.state.offsets import check_consumer_group
 from dledger.state.progress.fence import refusal_of_sender
 from dledger.state.progress.group import Group, existing_group, first_queue_of
@@ -109,6 +109,10 @@ class FailRecords(Command[FailuresStored]):
                 Code.INVALID_ARGUMENT,
                 f"delay_ms {failed.delay_ms}, must be {DEAD_NOW} to {RETRY_DELAY_MS_MAX}",
             )
+        if failed.attempts > RETRIES_MAX:
+            raise DledgerError(
+                Code.INVALID_ARGUMENT, f"attempts {failed.attempts}, must be 0 to {RETRIES_MAX}"
+            )
         if not 0 <= failed.offset < queue.maximum:
             raise _outside(failed.offset, queue)
         if row.is_done(failed.offset):
@@ -191,7 +195,7 @@ def _move(
     reference = state.references.record_at(queue, offset)
     if due_ms is not None:
         target = first_queue_of(state.topics, group.id, state.group)
-        state.timers.check_room()
+        state.timers.check_room(for_retry=True)
         state.timers.add(due_ms, *target, reference, origin, entry.time_ms)
     elif group.settings.dead_letters:
         dead = first_queue_of(state.topics, group.settings.dead_letter_topic_id, state.group)

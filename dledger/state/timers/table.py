@@ -27,7 +27,7 @@ from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after
 from dledger.state.values import Origin, Reference, Timer
 from dledger_proto.batch.codec import NO_ID
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import TIMERS_MAX
+from dledger_proto.limits import TIMERS_FOR_RETRIES, TIMERS_MAX
 
 _ROW: Final = struct.Struct("<16sIQIIIq16sQB")
 TARGET_AT: Final = slice(17, 33)
@@ -74,12 +74,17 @@ class TimerTable:
             return None
         return due_of(self._from) if len(self._from) > 8 else 0
 
-    def check_room(self, count: int = 1) -> None:
-        """Refuse more timers than may wait: TOO_MANY_TIMERS."""
-        if self._waiting + count > TIMERS_MAX:
+    def check_room(self, *, for_retry: bool = False) -> None:
+        """Refuse one timer more than may wait: TOO_MANY_TIMERS.
+
+        The last TIMERS_FOR_RETRIES are not for what producers delay: a failure needs a timer, too.
+        """
+        most = TIMERS_MAX if for_retry else TIMERS_MAX - TIMERS_FOR_RETRIES
+        if self._waiting >= most:
+            whose = "" if for_retry else " of producers"
             raise DledgerError(
                 Code.TOO_MANY_TIMERS,
-                f"{self._waiting} timers wait in this broker group, at most {TIMERS_MAX}",
+                f"{self._waiting} timers wait in this broker group, at most {most}{whose}",
             )
 
     def add(
@@ -159,17 +164,22 @@ class TimerTable:
         return timer if inside else None
 
     def take_out(self, timer: Timer, number: int) -> None:
-        """Take the record of a message id out of a timer, which others of its batch may stay in."""
-        self.drop(timer)
+        """Take the record of a message id out of a timer, which others of its batch may stay in.
+
+        Out of the middle it leaves one timer more than before: TOO_MANY_TIMERS.
+        """
         at = number - timer.base_number
         position, first, count, size = timer.reference
-        for start, stop in ((0, at), (at + 1, count)):
-            if start < stop:
-                part = Reference(position, first + start, stop - start, size)
-                mark = timer.number >> FIRST_RECORD_BITS << FIRST_RECORD_BITS | part.first_record
-                self._references.pin(position, mark)
-                base_number = timer.base_number + start
-                self._put(timer._replace(number=mark, reference=part, base_number=base_number))
+        left = [(start, stop) for start, stop in ((0, at), (at + 1, count)) if start < stop]
+        if len(left) > 1:
+            self.check_room()
+        self.drop(timer)
+        for start, stop in left:
+            part = Reference(position, first + start, stop - start, size)
+            mark = timer.number >> FIRST_RECORD_BITS << FIRST_RECORD_BITS | part.first_record
+            self._references.pin(position, mark)
+            base_number = timer.base_number + start
+            self._put(timer._replace(number=mark, reference=part, base_number=base_number))
 
     def listed(
         self, from_ms: int, to_ms: int, after_key: bytes, limit: int

@@ -93,6 +93,30 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
         [f"{GRANTS}.test_another_broker_group_is_asked_for_what_it_granted"],
     ),
     Mutant(
+        "producers-fill-all-timers",
+        "delayed messages take every timer, and no record that failed can be tried again (S107)",
+        [
+            Edit(
+                "dledger.state.timers.table:TimerTable.check_room",
+                "TIMERS_MAX if for_retry else TIMERS_MAX - TIMERS_FOR_RETRIES",
+                "TIMERS_MAX",
+            )
+        ],
+        [f"{FAILURES}.test_producers_leave_timers_for_failures"],
+    ),
+    Mutant(
+        "queue-named-twice",
+        "a call that names a queue twice is taken: a reset counts twice (S113)",
+        [
+            Edit(
+                "dledger_broker.usecases.queues:check_each_once",
+                "first.setdefault(each, at) != at",
+                "False",
+            )
+        ],
+        ["unit.broker.test_commits.test_a_call_that_names_a_queue_twice_is_refused"],
+    ),
+    Mutant(
         "reset-ends-the-lease",
         "a reset lets the next consumer in while the first one has a record in hand (trap 16)",
         [

@@ -79,6 +79,23 @@ def batch(
     )
 
 
+def delayed(
+    due_ms: int,
+    count: int = 1,
+    *,
+    queue: int = 0,
+    sequence: int | None = None,
+    number: int = 0,
+    keys: tuple[str, ...] = (),
+) -> bytes:
+    """Return a batch with a delivery time."""
+    stamp = None if sequence is None else ProducerStamp(PRODUCER, 1, sequence)
+    return encode_batch(
+        [Record(b"later", keys=keys)] * count, topic_id=TOPIC, queue=queue, stamp=stamp,
+        base_number=number, base_time_ms=1, delivery_time_ms=due_ms,
+    )  # fmt: skip
+
+
 def create(
     topic: bytes = TOPIC,
     name: str = "orders",

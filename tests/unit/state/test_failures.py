@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.state.consumers.settings import ConsumeOrder, GroupSettings, StartFrom
+from dledger.state.consumers.settings import RETRIES_MAX, ConsumeOrder, GroupSettings, StartFrom
 from dledger.state.offsets import CommitOffset
 from dledger.state.progress.claims import ClaimQueues, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
@@ -15,6 +15,7 @@ from dledger.state.progress.row import Progress
 from dledger.state.progress.wave import WINDOW_MS, ResumeGroup
 from dledger.state.queues.trim import Trim
 from dledger.state.results import (
+    Appended,
     Claimed,
     DeadLettersSettled,
     FailuresStored,
@@ -23,11 +24,13 @@ from dledger.state.results import (
     OffsetsCommitted,
     QueuesClaimed,
 )
+from dledger.state.timers import table
 from dledger.state.timers.commands import FireTimers
 from dledger.state.values import Origin
 from dledger_proto.errors import Code
+from dledger_proto.limits import TIMERS_FOR_RETRIES
 from tests.unit.state.groups_kit import BILLING, DEAD_LETTERS, SETTINGS, with_group
-from tests.unit.state.kit import TOPIC, Driven, batch
+from tests.unit.state.kit import TOPIC, Driven, batch, code_of, delayed
 
 FIRST = replace(SETTINGS, start=StartFrom.FIRST, retries_max=2, retry_delays_ms=(100, 1_000))
 ORDERED = replace(FIRST, order=ConsumeOrder.QUEUE)
@@ -378,3 +381,25 @@ def test_offsets_of_dead_letters_are_not_committed() -> None:
         assert isinstance(result, OffsetsCommitted)
         assert result.codes == (Code.INVALID_ARGUMENT,)
     assert settle(driven, 0) == (Code.OK,)
+
+
+def test_producers_leave_timers_for_failures() -> None:
+    """Delayed messages alone never keep a record that failed from its retry."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "TIMERS_MAX", TIMERS_FOR_RETRIES + 1)
+        driven = ready()
+        late = delayed(9_000)
+        assert driven.append(late) == [Appended(-1, 1)]
+        assert code_of(driven.append(late)[0]) is Code.TOO_MANY_TIMERS
+        assert fail(driven, 0).code is Code.OK
+        patch.setattr(table, "TIMERS_MAX", 2)
+        row = fail(driven, 1)
+    assert row.code is Code.TOO_MANY_TIMERS
+    assert not progress(driven).is_done(1)
+
+
+def test_more_attempts_than_a_group_may_have_are_refused() -> None:
+    driven = ready()
+    fail(driven, 0)
+    assert fail(driven, 0, (1 << 32) - 1).code is Code.INVALID_ARGUMENT
+    assert fail(driven, 1, RETRIES_MAX + 1).code is Code.INVALID_ARGUMENT

@@ -19,10 +19,9 @@ from dledger.state.timers import commands, table
 from dledger.state.timers.commands import FireTimers, RecallTimer
 from dledger.state.topics.commands import DeleteTopic, ForgetTopics
 from dledger.state.values import Origin, Reference
-from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
 from dledger_proto.keyhash import key_hash
-from dledger_proto.limits import DELAY_MS_MAX
+from dledger_proto.limits import DELAY_MS_MAX, TIMERS_FOR_RETRIES
 from tests.unit.state.kit import (
     LIFE,
     PRODUCER,
@@ -30,28 +29,12 @@ from tests.unit.state.kit import (
     Driven,
     batch,
     code_of,
+    delayed,
     offset_of,
     started,
 )
 
 ALL = 1_000_000
-
-
-def delayed(
-    due_ms: int,
-    count: int = 1,
-    *,
-    queue: int = 0,
-    sequence: int | None = None,
-    number: int = 0,
-    keys: tuple[str, ...] = (),
-) -> bytes:
-    """Return a batch with a delivery time."""
-    stamp = None if sequence is None else ProducerStamp(PRODUCER, 1, sequence)
-    return encode_batch(
-        [Record(b"later", keys=keys)] * count, topic_id=TOPIC, queue=queue, stamp=stamp,
-        base_number=number, base_time_ms=1, delivery_time_ms=due_ms,
-    )  # fmt: skip
 
 
 def fire(driven: Driven, at_ms: int, at_most: int = ALL) -> TimersFired:
@@ -140,12 +123,25 @@ def test_a_time_too_far_ahead_is_refused_with_the_limit() -> None:
 
 
 def test_no_more_timers_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "TIMERS_MAX", 2)
+    monkeypatch.setattr(table, "TIMERS_MAX", 2 + TIMERS_FOR_RETRIES)
     driven = started()
     results = driven.append(*[delayed(9_000)] * 3, time_ms=2_000)
     assert code_of(results[2]) is Code.TOO_MANY_TIMERS
     fire(driven, 9_000)
     assert driven.append(delayed(19_000)) == [Appended(-1, 1)]
+
+
+def test_a_recall_that_would_leave_more_timers_than_may_wait_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "TIMERS_MAX", 1 + TIMERS_FOR_RETRIES)
+    driven = with_producer()
+    driven.append(delayed(9_000, 3, sequence=0), time_ms=2_000)
+    before = driven.rows()
+    assert code_of(driven.one(RecallTimer(PRODUCER, 1))) is Code.TOO_MANY_TIMERS
+    changed = {key for key, value in driven.rows().items() if before.get(key) != value}
+    assert not {key for key in changed if key[0] >= Table.TIMER}
+    assert isinstance(driven.one(RecallTimer(PRODUCER, 2)), TimerRecalled)
 
 
 def test_a_repeat_of_a_delayed_batch_is_a_duplicate() -> None:
