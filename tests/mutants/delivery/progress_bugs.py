@@ -123,7 +123,7 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
             Edit(
                 f"{PROGRESS}.row:Progress.reset",
                 "self.resets = (self.resets + 1) & _RESETS_MASK",
-                "self.resets, self.lease_until_ms = self.resets + 1, 0",
+                "self.resets = (self.resets + 1) & _RESETS_MASK; self.end_lease()",
             )
         ],
         [f"{CLAIMS}.test_a_reset_lets_nobody_else_in_before_the_lease_ends"],
