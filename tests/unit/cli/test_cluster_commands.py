@@ -135,7 +135,10 @@ def test_nothing_to_update_is_bad_input(
     ("arguments", "line"),
     [
         (["--permission", "x"], "error: --permission: x, must be rw, r or w"),
-        (["--type", "x"], "error: --type: x, must be one of normal, fifo, delay, transaction"),
+        (
+            ["--type", "x"],
+            "error: --type: x, must be one of normal, fifo, delay, transaction, priority",
+        ),
     ],
 )
 def test_bad_values(
