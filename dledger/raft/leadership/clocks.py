@@ -27,9 +27,7 @@ ODD_SECONDS: Final = 5.0
 READING_SECONDS_MAX: Final = 1.0
 """A reading that took longer to arrive may be much too low, and does not lower a base."""
 JUMP_MAX_MS: Final = 60_000
-"""The group's time follows a jump of the majority's median at once, if it leads no further than
-this beyond what the group's time was before. A way back that far does no harm: no stamp goes back.
-"""
+"""The group's time follows a jump of the majority's median at once, up to this size."""
 JUMP_REST_SECONDS: Final = 600.0
 """A larger jump must last so long before the group's time follows it."""
 
@@ -47,8 +45,6 @@ class GroupClock:
         """Members that gave a reading in this member's present reign."""
         self._base: int | None = None
         """The base of the group's time; None while nothing is known."""
-        self._highest: int | None = None
-        """The highest base that the group's time had, by what was told, followed and stamped."""
         self._was_told = False
         """A leader has told the group's time; else this member only knows its own readings."""
         self._jump_at: float | None = None
@@ -65,7 +61,6 @@ class GroupClock:
         """Take from the leader the group's time (0: not known) and a jump that waits."""
         if group_ms:
             self._base = group_ms - self._monotonic_ms()
-            self._was_at(self._base)
             self._was_told, self._jump_at, self.jump_ms = True, None, jump_ms
         self.watch()
 
@@ -82,8 +77,7 @@ class GroupClock:
             self._bases[member] = base
         self._heard.add(member)
         if known is None and not self._was_told and self._hears_majority:
-            # A majority replaces a smaller number of clocks: no jump.
-            self._base = self._highest = None
+            self._base = None  # a majority replaces a smaller number of clocks: no jump
         self._agree()
 
     # The group's time.
@@ -105,25 +99,17 @@ class GroupClock:
         bases = sorted((self._own_base(), *self._bases.values()))
         # Clocks that were never heard count as earlier: of three known of five, two may be ahead.
         median = bases[(self._members - 1) // 2 - (self._members - len(bases))]
-        if self._highest is None or median - self._highest <= JUMP_MAX_MS:
-            self._follow(median)
+        if self._base is None or median - self._base <= JUMP_MAX_MS:
+            self._base, self._jump_at, self.jump_ms = median, None, 0
             return
         now = self._clock.monotonic()
-        assert self._base is not None, "known as soon as the highest is"
         self.jump_ms = median - self._base
         if self._jump_at is None:
             self._jump_at = now
             self._trace.event("clock_jumped", ahead_ms=self.jump_ms, waits=JUMP_REST_SECONDS)
         elif now - self._jump_at >= JUMP_REST_SECONDS:
             self._trace.event("clock_followed", ahead_ms=self.jump_ms)
-            self._follow(median)
-
-    def _follow(self, median: int) -> None:
-        self._base, self._jump_at, self.jump_ms = median, None, 0
-        self._was_at(median)
-
-    def _was_at(self, base: int) -> None:
-        self._highest = base if self._highest is None else max(self._highest, base)
+            self._base, self._jump_at, self.jump_ms = median, None, 0
 
     def group_ms(self) -> int | None:
         """Return the group's time; None while nothing is known of it."""
@@ -132,8 +118,6 @@ class GroupClock:
 
     def stamp_ms(self, last_ms: int) -> int:
         """Return what an entry is stamped with now, behind one stamped `last_ms`."""
-        if self._highest is not None:
-            self._was_at(last_ms - self._monotonic_ms())
         group_ms = self.group_ms()
         if group_ms is None:
             return last_ms

@@ -216,32 +216,6 @@ def test_small_steps_and_steps_back_of_a_majority_are_followed_at_once(bench: Be
     assert bench.group == -HOUR_MS
 
 
-def test_the_way_back_from_a_jump_back_is_followed_at_once() -> None:
-    """Else one wrong clock, while another is not heard, makes time stand still for long."""
-    bench = Bench()
-    bench.read((B, 0), (C, 0))
-    bench.read((B, -HOUR_MS), (C, -HOUR_MS))
-    bench.wait(100.0)
-    bench.read((B, 0), (C, 0))
-    assert (bench.group, bench.stamp) == (0, 0)
-    bench.read((B, -HOUR_MS), (C, -HOUR_MS))
-    bench.read((B, HOUR_MS), (C, HOUR_MS))
-    assert bench.group == 0, "beyond what it was before: this is a jump ahead, which waits"
-
-
-def test_the_newest_stamp_tells_a_new_member_what_the_time_was() -> None:
-    """It hears one clock of two, a wrong one. The other shows the time that stamps had before."""
-    bench = Bench()
-    stamped_ms = bench.watches.true_ms
-    bench.read((B, -HOUR_MS))
-    bench.clock.stamp_ms(stamped_ms)
-    assert bench.group == -HOUR_MS
-    bench.wait(30.0)
-    bench.clock.stamp_ms(stamped_ms)
-    bench.read((C, 0))
-    assert bench.group == 0
-
-
 def test_a_new_leader_goes_on_waiting(bench: Bench) -> None:
     """It was told the time as it was before the jump; how long that has lasted it does not know."""
     bench.clock.leader_says(bench.watches.true_ms)

@@ -196,11 +196,11 @@ class Shared:
         return f"{running} have not left" if running else ""
 
     def _times_ms(self) -> dict[str, int]:
-        """Return the time of groups most of whose clocks were wrong: it may stand still (D8)."""
+        """Return the time of broker groups in which clocks were wrong: it may stand still (D8)."""
         times: dict[str, int] = {}
         for group in self._world.groups.values():
             leader = group.leader
-            if group.invariants.stamps.majority_was_wrong and leader and leader.process:
+            if group.invariants.stamps.any_was_wrong and leader and leader.process:
                 time_ms = leader.process.host.time_ms or 0
                 if time_ms < group.true_ms() - STANDS_STILL_MS:
                     times[group.name] = time_ms
