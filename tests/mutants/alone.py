@@ -1,10 +1,12 @@
 """What random seeds find of a known bug with nobody's help: no script, no seed picked for it.
 
-Owns: the bounds of that search, its result, and the shares by area. A script is made for its bug;
-only seeds say whether the simulation would have found the next one. The seed that caught a bug is
-remembered and tried first by later runs; what it cost to find it is told as it was at first.
+Owns: the bounds of that search, what a catch must prove, its result, and the shares by area. A
+script is made for its bug; only seeds say whether the simulation would have found the next one. The
+seed that caught a bug is remembered and tried first by later runs; what it cost to find it is told
+as it was at first.
 """
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,6 +45,38 @@ class Alone:
         return f"{found} ({self.tried} tried, {self.cpu_seconds:.0f} s)"
 
 
+class CleanSeeds:
+    """What seeds say of the product without a bug: each is run at most once, when it is asked."""
+
+    def __init__(self, run: RunSeed) -> None:
+        self._run = run
+        self._known: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def failure(self, seed: int) -> str:
+        """Return what was violated, empty when nothing was. Any thread."""
+        with self._lock:
+            if seed not in self._known:
+                self._known[seed] = self._run(seed)
+            return self._known[seed]
+
+
+def proved(run: RunSeed, clean: RunSeed, leave_out: Callable[[str], None]) -> RunSeed:
+    """Return `run` without the catches of seeds that fail without a bug, too.
+
+    `clean` is asked about catches only; `leave_out` hears a sentence about each that is none.
+    """
+
+    def catch(seed: int) -> str:
+        said = run(seed)
+        without = clean(seed) if said else ""
+        if without:
+            leave_out(f"seed {seed} is left out, it fails without a bug: {without}")
+        return "" if without else said
+
+    return catch
+
+
 def search(run: RunSeed, seeds: int, cpu_seconds: float, before: Alone | None = None) -> Alone:
     """Try what caught it before, then seed after seed within the bounds."""
     began = time.process_time()
@@ -69,3 +103,8 @@ def shares(results: Sequence[tuple[Mutant, Alone]]) -> dict[str, tuple[int, int,
         found = sum(alone.seed is not None for alone in chosen)
         table[name] = found, len(chosen), sum(alone.cpu_seconds for alone in chosen)
     return table
+
+
+def share_of(found: int, count: int) -> str:
+    """Return the column of the table."""
+    return f"{found / count:.0%}" if count else "not measured"

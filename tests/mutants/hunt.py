@@ -3,7 +3,8 @@
 Owns: running a mutant in a process of its own, deciding whether it was caught, the table
 `caught.json` (mutant -> script or seed, and what it said; what seeds alone find, see `alone.py`).
 A mutant that survives fails the run. A share of seeds alone below `SHARE_MIN` is told in red: it
-hangs on CPU time, so a slow machine must not fail for it.
+hangs on CPU time, so a slow machine must not fail for it. A seed counts as a catch only when it
+passes without the bug; a process that never has a bug finds that out.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +24,18 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.mutants.alone import SEEDS, SHARE_MIN, SIMULATED, Alone, search, shares
+from tests.mutants.alone import (
+    SEEDS,
+    SHARE_MIN,
+    SIMULATED,
+    Alone,
+    CleanSeeds,
+    RunSeed,
+    proved,
+    search,
+    share_of,
+    shares,
+)
 from tests.mutants.catalogue import MUTANTS, by_name
 from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import StaleMutant, applied
@@ -57,6 +70,8 @@ class Catch:
     cpu_seconds: float
     alone: Alone | None = None
     """None outside of what is simulated."""
+    left_out: tuple[str, ...] = ()
+    """A sentence about each seed that fails without the bug, too."""
 
 
 def run_script(name: str) -> None:
@@ -98,15 +113,33 @@ class HuntBounds:
     alone_seconds: float = 0.0
 
 
-def catch(
-    mutant: Mutant, bounds: HuntBounds, known: str = "", before: Alone | None = None
-) -> Catch:
-    """Try what caught the mutant before, then its scripts, then seeds; and seeds alone."""
+class CleanProcess(BaseManager):
+    """A process that never has a bug."""
+
+
+CleanProcess.register("seeds", CleanSeeds)
+
+
+def run_as_it_is(seed: int) -> str:
+    """Run a seed with the product as it is now; return the last line of its failure, or nothing."""
     from tests.sim.run import run_seed
 
+    failure = run_seed(seed, 0).failure
+    return failure.strip().splitlines()[-1][:SAID_MAX] if failure else ""
+
+
+def catch(
+    mutant: Mutant, bounds: HuntBounds, clean: RunSeed, known: str = "", before: Alone | None = None
+) -> Catch:
+    """Try what caught the mutant before, then its scripts, then seeds; and seeds alone.
+
+    `clean` tells what a seed says without the mutant.
+    """
+    left_out: list[str] = []
+    prove = proved(run_as_it_is, clean, left_out.append)
+
     def run(seed: int) -> str:
-        failure = run_seed(seed, 0).failure
-        return _noticed(failure.strip().splitlines()[-1][:SAID_MAX]) if failure else ""
+        return _noticed(prove(seed))
 
     began = time.process_time()
     for script in mutant.scripts:
@@ -130,7 +163,8 @@ def catch(
             if said:
                 by = f"seed {seed}"
                 break
-    return Catch(mutant.name, by, said, time.process_time() - began, alone)
+    spent = time.process_time() - began
+    return Catch(mutant.name, by, said, spent, alone, tuple(dict.fromkeys(left_out)))
 
 
 def _failure_of(script: str) -> str:
@@ -174,10 +208,11 @@ def _known_alone(row: Row) -> Alone | None:
     return Alone(row["alone"], row["tried"], row["seconds"])
 
 
-def _job(work: tuple[str, HuntBounds, Row]) -> tuple[Catch | None, str]:
-    name, bounds, row = work
+def _job(work: tuple[str, HuntBounds, CleanSeeds, Row]) -> tuple[Catch | None, str]:
+    name, bounds, clean, row = work
     try:
-        return catch(by_name()[name], bounds, row.get("by", ""), _known_alone(row)), ""
+        known = row.get("by", ""), _known_alone(row)
+        return catch(by_name()[name], bounds, clean.failure, *known), ""
     except Exception:
         return None, traceback.format_exc()
 
@@ -191,17 +226,21 @@ def hunt(arguments: argparse.Namespace) -> int:
     if alone_seeds is None:
         alone_seeds = 0 if arguments.only else SEEDS
     bounds = HuntBounds(arguments.seeds, alone_seeds, arguments.alone_seconds)
-    work = [(mutant.name, bounds, known.get(mutant.name, {})) for mutant in chosen]
     catches: list[Catch] = []
     broken: list[str] = []
     context = multiprocessing.get_context("fork")
-    with context.Pool(arguments.jobs, maxtasksperchild=1) as pool:
+    processes: Any = CleanProcess(ctx=context)
+    with processes, context.Pool(arguments.jobs, maxtasksperchild=1) as pool:
+        clean: CleanSeeds = processes.seeds(run_as_it_is)
+        work = [(mutant.name, bounds, clean, known.get(mutant.name, {})) for mutant in chosen]
         results = pool.imap(_job, work, chunksize=1)
         for found, error in track(results, "mutants", len(work), console=console):
             if found is None:
                 broken.append(error)
             else:
                 catches.append(found)
+                for sentence in found.left_out:
+                    console.print(f"{found.mutant}: {sentence}", highlight=False, markup=False)
                 alone = f"; seeds alone: {found.alone.describe()}" if found.alone else ""
                 console.print(f"{found.mutant}: {found.by or 'survived'}{alone}", highlight=False)
                 _keep(found)
@@ -253,10 +292,8 @@ def show_alone(console: Console, catches: Sequence[Catch]) -> None:
     for column in ("area", "found", "of", "share", "CPU seconds"):
         table.add_column(column, justify="left" if column == "area" else "right")
     for area, (found, count, seconds) in shares(results).items():
-        share = found / max(count, 1)
-        table.add_row(area, str(found), str(count), f"{share:.0%}", f"{seconds:.0f}")
+        share = share_of(found, count)
+        table.add_row(area, str(found), str(count), share, f"{seconds:.0f}")
     console.print(table)
     if found < SHARE_MIN * count:
-        console.print(
-            f"[red]below the floor[/red] seeds alone: {share:.0%}, at least {SHARE_MIN:.0%}"
-        )
+        console.print(f"[red]below the floor[/red] seeds alone: {share}, at least {SHARE_MIN:.0%}")

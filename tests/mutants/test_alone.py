@@ -1,6 +1,6 @@
 """The search of random seeds alone keeps its bounds, and remembers what it found."""
 
-from tests.mutants.alone import SIMULATED, Alone, search, shares
+from tests.mutants.alone import SIMULATED, Alone, CleanSeeds, proved, search, share_of, shares
 from tests.mutants.catalogue import MUTANTS
 
 
@@ -39,6 +39,37 @@ def test_what_found_it_before_may_fail_to_find_it_now() -> None:
     """Then it is searched for anew."""
     found = search(lambda seed: "broken" if seed == 1 else "", 10, 1e9, Alone(7, 8, 30.0))
     assert (found.seed, found.tried) == (1, 2)
+
+
+def test_a_seed_that_fails_without_a_bug_catches_nothing() -> None:
+    """It is left out with a sentence, and the search goes on behind it."""
+    clean_runs: list[int] = []
+    left_out: list[str] = []
+
+    def run_clean(seed: int) -> str:
+        clean_runs.append(seed)
+        return "flaky" if seed == 1 else ""
+
+    clean = CleanSeeds(run_clean)
+    for _ in range(2):
+        run = proved(lambda seed: "broken" if seed else "", clean.failure, left_out.append)
+        found = search(run, 10, 1e9)
+        assert (found.seed, found.tried, found.said) == (2, 3, "broken")
+    assert left_out == ["seed 1 is left out, it fails without a bug: flaky"] * 2
+    assert clean_runs == [1, 2], "each that seems to have caught something, once"
+
+
+def test_a_seed_that_failed_without_a_bug_is_no_catch_of_before() -> None:
+    """What a table of before calls the catch is proved, too."""
+    run = proved(lambda seed: "broken", lambda seed: "flaky" if seed == 7 else "", lambda _: None)
+    assert search(run, 10, 1e9, Alone(7, 8, 30.0)).seed == 0
+
+
+def test_an_area_without_a_result_has_no_share() -> None:
+    """Nothing found and nothing tried are not the same."""
+    found, count, _ = shares([])["log"]
+    assert share_of(found, count) == "not measured"
+    assert (share_of(0, 4), share_of(3, 4)) == ("0%", "75%")
 
 
 def test_shares_are_counted_by_area() -> None:

@@ -22,7 +22,7 @@ FAST = {
 def test_a_mutant_with_a_script_is_caught(name: str) -> None:
     """Its script fails, or says something is broken."""
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    assert catch(mutant, HuntBounds(0), FAST[name]).by == FAST[name]
+    assert catch(mutant, HuntBounds(0), lambda _: "", FAST[name]).by == FAST[name]
 
 
 def test_a_script_is_read_while_the_collector_stands_still(
