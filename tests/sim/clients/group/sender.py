@@ -101,27 +101,29 @@ class Sender:
 
     async def _send(self, producer: AsyncProducer) -> None:
         self._sent += 1
+        body = b"v%d" % self._sent
         random = self._random
         key = f"k{random.randrange(self._plan.keys)}"
         given = self._delay()
         if random.random() < 0.5:
             given["ordering_key"] = key
         try:
-            result = await producer.send(TOPIC, b"v%d" % self._sent, keys=(key,), **given)
+            result = await producer.send(TOPIC, body, keys=(key,), **given)
         except ClientError as error:
             self._world.oracle.counts[f"shared sends {error.code.name}"] += 1
         else:
-            self._stored(result, is_delayed=bool(given.keys() - {"ordering_key"}))
+            self._stored(result, key, body, is_delayed=bool(given.keys() - {"ordering_key"}))
         finally:
             self.pending -= 1
             if not self.pending:
                 self._settled.set()
 
-    def _stored(self, result: SendResult, *, is_delayed: bool) -> None:
+    def _stored(self, result: SendResult, key: str, body: bytes, *, is_delayed: bool) -> None:
         """Compare what was acknowledged with what the log holds."""
         self._world.oracle.counts["shared sends ok"] += 1
         copy = self._records.known.get(result.message_id)
-        if copy is None or (copy.due_ms > 0) != is_delayed:
+        is_whole = copy is not None and (copy.key, copy.body) == (key, body)
+        if copy is None or not is_whole or (copy.due_ms > 0) != is_delayed:
             raise Violation(Property.DELIVERED, f"{result} is acknowledged, the log has {copy}")
         if is_delayed:
             self._delayed.append(result.message_id)

@@ -34,7 +34,7 @@ from dledger.state.timers.commands import FIRED_AT_ONCE_MAX, FireTimers, RecallT
 from dledger.state.values import Topic
 from dledger.types import Entry, EntryKind, Position, Span
 from dledger_proto.batch.codec import BatchView, delivery_time_of, parse_header
-from dledger_proto.errors import Code
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.delivery.queue_contents import Contents, QueueKey
@@ -53,6 +53,7 @@ class Copy(NamedTuple):
 
     message: bytes
     key: str
+    body: bytes
     due_ms: int
     """Leader time before which nobody may see it; 0: any."""
     origin: tuple[bytes, int, int] | None = None
@@ -257,11 +258,7 @@ class RecordHistory(Invariant):
             return
         view = BatchView(payload)
         due_ms = delivery_time_of(payload, header)
-        copies = [
-            Copy(header.producer_id + (header.base_number + place).to_bytes(8, "big"),
-                 next(iter(view.record(place).keys), ""), due_ms)
-            for place in range(header.record_count)
-        ]  # fmt: skip
+        copies = [Copy(*_content(view, place), due_ms) for place in range(header.record_count)]
         for copy in copies:
             if records.known.setdefault(copy.message, copy) is not copy:
                 _fail(Property.TIMERS, f"{copy} is stored again, as {result}")
@@ -431,34 +428,54 @@ class RecordHistory(Invariant):
 
 
 def check_member(records: SharedRecords, process: "Process", home: str) -> None:
-    """Compare what a member holds with the model, in the end."""
-    for queue, copies in records.queues.items():
-        if records.home[queue] != home:
-            continue
-        minimum, maximum = process.machine.queries.queue_bounds(*queue)
-        if maximum != len(copies):
-            _fail(
-                Property.DELIVERED, f"{process.name}: {queue} ends at {maximum}, not {len(copies)}"
-            )
-        at = int(minimum)
+    """Compare what a member holds with the model, in the end: each queue of its broker group."""
+    for queue in [queue for queue, its_home in records.home.items() if its_home == home]:
+        copies = records.queues.get(queue, [])
+        due = _minimum(records, queue), len(copies)
+        try:
+            bounds = process.machine.queries.queue_bounds(*queue)
+        except DledgerError as error:
+            _fail(Property.DELIVERED, f"{process.name}: {queue} is not there: {error}")
+        if bounds != due:
+            _fail(Property.DELIVERED, f"{process.name}: {queue} has bounds {bounds}, not {due}")
+        at, maximum = bounds
         while at < maximum:
-            for span in process.machine.queries.spans(*queue, at, 1 << 20):
-                data = process.log.read_span(Span(Position(span.position), span.size))
-                header = parse_header(data)
-                origin = process.machine.queries.origin(*queue, span.base_offset)
-                for place in range(span.record_count):
-                    offset = span.base_offset + place
-                    number = header.base_number + span.first_record + place
-                    found = header.producer_id + number.to_bytes(8, "big")
-                    copy = copies[offset]
-                    told = None if origin is None else (*origin[:3], origin.attempts, origin.resent)
-                    due = copy.origin and (*copy.origin, copy.attempts, copy.resent)
-                    if found != copy.message or told != due:
-                        _fail(
-                            Property.DELIVERED,
-                            f"{process.name}: {queue} {offset} is {found.hex()} {told}: {copy}",
-                        )
-                at = span.base_offset + span.record_count
+            at = _check_spans(process, queue, at, copies)
+
+
+def _minimum(records: SharedRecords, queue: QueueKey) -> int:
+    """Return where a queue begins: only dead letters are trimmed, as far as they are settled."""
+    floors = (
+        group.floor(queue).floor
+        for group in records.groups.values()
+        if group.dead_letters_id == queue[0]
+    )
+    return max(0, next(floors, 0))
+
+
+def _check_spans(process: "Process", queue: QueueKey, at: int, copies: Sequence[Copy]) -> int:
+    """Compare some batches from an offset on; return where the next one begins."""
+    for span in process.machine.queries.spans(*queue, at, 1 << 20):
+        view = BatchView(process.log.read_span(Span(Position(span.position), span.size)))
+        origin = process.machine.queries.origin(*queue, span.base_offset)
+        told = None if origin is None else (*origin[:3], origin.attempts, origin.resent)
+        for place in range(span.record_count):
+            offset = span.base_offset + place
+            copy, found = copies[offset], _content(view, span.first_record + place)
+            due = copy.origin and (*copy.origin, copy.attempts, copy.resent)
+            if offset >= at and (found != copy[:3] or told != due):
+                _fail(
+                    Property.DELIVERED,
+                    f"{process.name}: {queue} {offset} is {found} {told}: {copy}",
+                )
+        at = span.base_offset + span.record_count
+    return at
+
+
+def _content(view: BatchView, place: int) -> tuple[bytes, str, bytes]:
+    """Return a record's id, its first key and its body."""
+    record = view.record(place)
+    return view.message_id(place), next(iter(record.keys), ""), record.body
 
 
 def _fail(broken: Property, detail: str) -> NoReturn:
