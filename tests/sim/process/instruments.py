@@ -1,4 +1,7 @@
-"""Every place at which the simulation stands in the way of code that ships. This is the whole list.
+"""What the simulation replaces in modules of the product, for the processes that it runs.
+
+What a member is given, its settings and bounds, is replaced in `tests/sim/member/`; D15 has the
+whole list.
 
 Owns: what is replaced while a world runs, and putting it back. Each replacement asks which process
 runs: outside of simulated processes nothing changes.
