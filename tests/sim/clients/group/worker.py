@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from dledger_client import AsyncConsumer, AsyncPushConsumer
+from dledger_client._core.group.queues import HeldQueue
 from dledger_client.config import ConsumerConfig, PushConfig
 from dledger_client.errors import (
     ClientError,
@@ -23,8 +24,9 @@ from dledger_client.model import DeadLetter, Delivery, Retry
 from dledger_client.records import ConsumedRecord
 from tests.sim.clients.group.plan import SharePlan
 from tests.sim.clients.process import ClientProcess, bootstrap
-from tests.sim.invariants.delivery.handling import NO_EPOCH, Call
+from tests.sim.invariants.delivery.handling import Call
 from tests.sim.invariants.delivery.records import TOPIC
+from tests.sim.invariants.violation import Violation
 from tests.sim.world.clock import true_ms
 
 if TYPE_CHECKING:
@@ -149,7 +151,11 @@ class Worker:
         random = self._random
 
         async def listener(record: ConsumedRecord, delivery: Delivery) -> object:
-            return await self._listen(process, record, delivery)
+            try:
+                return await self._listen(process, _claim_of(consumer, record), record, delivery)
+            except Violation as found:  # the consumer takes it for a record that failed
+                self._world.found(found)
+                raise
 
         push = PushConfig(
             config,
@@ -185,12 +191,13 @@ class Worker:
     # A listener.
 
     async def _listen(
-        self, process: ClientProcess, record: ConsumedRecord, delivery: Delivery
-    ) -> object:
+        self, process: ClientProcess, held: HeldQueue | None, record: ConsumedRecord,
+        delivery: Delivery,
+    ) -> object:  # fmt: skip
         random, loop = self._random, process.loop
         now = self._world.scheduler.now
         lease_end = now + delivery.deadline - loop.time()
-        call = self._begin(record, delivery.epoch, delivery.attempts, lease_end)
+        call = self._begin(record, held, delivery.attempts, lease_end)
         fails = not self.is_calm and random.random() < self._plan.failing_share
         takes = self._takes()
         if not self.is_calm and random.random() < HANGING_SHARE:
@@ -199,7 +206,8 @@ class Worker:
             if takes:
                 await asyncio.sleep(takes)
         except asyncio.CancelledError:  # its time is over, or the queue is lost
-            self._handling.failed(self._plan.name, call)
+            if loop.time() >= delivery.deadline:
+                self._handling.failed(self._plan.name, call)
             self._end(call, is_handled=None)
             raise
         in_time = loop.time() < delivery.deadline
@@ -225,14 +233,16 @@ class Worker:
             return Retry(self._random.choice((0, 300, 2_000)), "drawn")
         raise ValueError("drawn")
 
-    def _begin(self, record: ConsumedRecord, epoch: int, attempts: int, lease_end: float) -> Call:
+    def _begin(
+        self, record: ConsumedRecord, held: HeldQueue | None, attempts: int, lease_end: float
+    ) -> Call:
         scheduler = self._world.scheduler
         call = self._handling.begin(
-            self.host, self._plan.name, record, epoch, attempts, lease_end, scheduler.now,
+            self.host, self._plan.name, record, held, attempts, lease_end, scheduler.now,
             true_ms(scheduler),
         )  # fmt: skip
         self._world.story.client(
-            self.host, "gets", f"{record.topic}/{record.queue}@{record.offset}", "in epoch", epoch
+            self.host, "gets", f"{record.topic}/{record.queue}@{record.offset}", "by", call.claim
         )
         self._open[call] = None
         return call
@@ -267,12 +277,11 @@ class Worker:
     @staticmethod
     def _polled(
         consumer: AsyncConsumer, record: ConsumedRecord
-    ) -> tuple[ConsumedRecord, int, int, float]:
+    ) -> tuple[ConsumedRecord, HeldQueue | None, int, float]:
         polling = consumer._engine.polling
         assert polling is not None
         held = polling._held.get((record.topic, record.queue))
-        epoch = NO_EPOCH if held is None else held.epoch
-        return record, epoch, record.attempts, float("inf")
+        return record, held, record.attempts, float("inf")
 
     async def _commit(self, consumer: AsyncConsumer) -> None:
         try:
@@ -281,3 +290,11 @@ class Worker:
             self._count(error)
             return
         self._world.oracle.counts["group commits by hand"] += 1
+
+
+def _claim_of(consumer: AsyncPushConsumer, record: ConsumedRecord) -> HeldQueue | None:
+    """Return the claim by which a listener gets a record; None: the queue is lost meanwhile."""
+    for job in consumer._engine._dispatcher._jobs:
+        if any(each is record for each in job.records):
+            return job.chain.lane.held
+    return None

@@ -8,18 +8,16 @@ after all before it are handled, or dead. In the end each group has handled each
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from dledger.state.progress.ranges import is_done
 from dledger_client import ConsumeOrder
+from dledger_client._core.group.queues import HeldQueue
 from dledger_client.records import ConsumedRecord
 from tests.sim.invariants.delivery.queue_contents import QueueKey
-from tests.sim.invariants.delivery.records import Copy, SharedGroup, SharedRecords
+from tests.sim.invariants.delivery.records import Claim, Copy, SharedGroup, SharedRecords
 from tests.sim.invariants.delivery.right_stamps import AHEAD_MAX_MS, RightStamps
 from tests.sim.invariants.violation import Property, Violation
-
-NO_EPOCH: Final = 0
-"""Of a consumer that polls and has lost the queue meanwhile."""
 
 Chain = tuple[QueueKey, str]
 """What an ordered group handles one after the other: a queue, or a key of it."""
@@ -33,9 +31,15 @@ class Call:
     queue: QueueKey
     offset: int
     copy: Copy
-    epoch: int
+    held: HeldQueue | None
+    """Its consumer's claim; None: the queue is lost meanwhile."""
     lease_end: float
     """In true time; infinite without a lease."""
+
+    @property
+    def claim(self) -> Claim | None:
+        """Return how the log names the claim."""
+        return None if self.held is None else (self.held.epoch, self.held.resets)
 
 
 @dataclass(slots=True)
@@ -45,12 +49,10 @@ class GroupCalls:
     shared: SharedGroup
     open: dict[Chain, list[Call]] = field(default_factory=dict[Chain, list[Call]])
     """Of an ordered group: the calls that run."""
-    handled: dict[QueueKey, set[int]] = field(default_factory=dict[QueueKey, set[int]])
-    """Offsets whose last outcome is that they were handled, since the last reset below them."""
-    messages: set[bytes] = field(default_factory=set[bytes])
-    """That were handled, here or as a retry."""
-    resets: dict[QueueKey, int] = field(default_factory=dict[QueueKey, int])
-    """How many resets `handled` has seen."""
+    handled_by: dict[tuple[QueueKey, int], HeldQueue] = field(
+        default_factory=dict[tuple[QueueKey, int], HeldQueue]
+    )
+    """The claim that handled a record last."""
 
 
 class Handling:
@@ -63,10 +65,10 @@ class Handling:
         self._groups = {name: GroupCalls(group) for name, group in records.groups.items()}
 
     def begin(
-        self, who: str, group: str, record: ConsumedRecord, epoch: int, attempts: int,
+        self, who: str, group: str, record: ConsumedRecord, held: HeldQueue | None, attempts: int,
         lease_end: float, now: float, true_ms: int,
     ) -> Call:  # fmt: skip
-        """Take in that a consumer has got a record."""
+        """Take in that a consumer has got a record; without a claim it has lost the queue since."""
         records, calls = self._records, self._groups[group]
         queue, offset = records.queue_of(record.topic, record.queue), record.offset
         copies = records.queues.get(queue, [])
@@ -78,12 +80,13 @@ class Handling:
         stamps = self.stamps[records.home[queue]]
         if not stamps.majority_was_wrong and true_ms < copy.due_ms - AHEAD_MAX_MS:
             _fail(Property.TIMERS, f"{who} got {record} at {true_ms}, due is {copy}")
-        self._check_claim(who, calls, queue, copy, offset, epoch, attempts)
-        call = Call(who, queue, offset, copy, epoch, lease_end)
+        call = Call(who, queue, offset, copy, held, lease_end)
+        self._check_claim(calls, call, attempts)
         if calls.shared.plan.is_ordered:
             self._check_order(calls, call, now)
             calls.open.setdefault(self._chain(calls, call), []).append(call)
-            self._handled(calls, queue).discard(offset)
+            if self._is_new(calls, call):
+                calls.shared.floor(queue).handled.discard(offset)
         records.counts["records handed out"] += 1
         return call
 
@@ -93,10 +96,17 @@ class Handling:
         running = calls.open.get(self._chain(calls, call), [])
         if call in running:
             running.remove(call)
-        if is_handled:
-            self._handled(calls, call.queue).add(call.offset)
-            calls.messages.add(call.copy.message)
+        if is_handled and self._is_new(calls, call):
+            assert call.held is not None
+            calls.handled_by[call.queue, call.offset] = call.held
+            calls.shared.floor(call.queue).handled.add(call.offset)
+            calls.shared.handled.add(call.copy.message)
             self._records.counts["records handled"] += 1
+
+    @staticmethod
+    def _is_new(calls: GroupCalls, call: Call) -> bool:
+        """Tell whether a claim knows all resets of its queue: only then its outcomes count."""
+        return call.claim is not None and call.claim[1] == calls.shared.floor(call.queue).resets
 
     def failed(self, group: str, call: Call) -> None:
         """Take in that a listener says, or lets its consumer say, that a record failed."""
@@ -105,26 +115,25 @@ class Handling:
     # What may be handed out.
 
     @staticmethod
-    def _check_claim(
-        who: str, calls: GroupCalls, queue: QueueKey, copy: Copy, offset: int, epoch: int,
-        attempts: int,
-    ) -> None:  # fmt: skip
-        shared = calls.shared
+    def _check_claim(calls: GroupCalls, call: Call, attempts: int) -> None:
+        shared, queue, offset, copy = calls.shared, call.queue, call.offset, call.copy
         floor = shared.floor(queue)
-        done = floor.at_claim.get(epoch)
-        if done is not None and is_done(*done, offset):
-            _fail(
-                Property.NOT_AGAIN,
-                f"{who} of {shared.name} got {queue} {offset} in epoch {epoch}, whose claim was "
-                f"told that it is done: {done}",
-            )
+        who = f"{call.who} of {shared.name} got {queue} {offset} by the claim {call.claim}"
+        if call.held is not None:
+            done = floor.at_claim.get((call.held.epoch, call.held.resets))
+            if done is None:
+                _fail(Property.NOT_AGAIN, f"{who}, which nobody stored: {floor}")
+            if is_done(*done, offset):
+                _fail(Property.NOT_AGAIN, f"{who}, which was told that it is done: {done}")
+            if calls.handled_by.get((queue, offset)) is call.held:
+                _fail(Property.NOT_AGAIN, f"{who}, and has handled it before")
         known = copy.attempts if queue[0] == shared.id else 0
         most = max(known, floor.suspended.get(offset, 0), shared.counted[copy.message])
         if not known <= attempts <= most:
             _fail(
                 Property.ATTEMPTS,
-                f"{who} of {shared.name} got {queue} {offset} with {attempts} attempts: {copy}, "
-                f"stored failures are {shared.counted[copy.message]}",
+                f"{who} with {attempts} attempts: {copy}, stored failures are "
+                f"{shared.counted[copy.message]}",
             )
 
     def _check_order(self, calls: GroupCalls, call: Call, now: float) -> None:
@@ -133,28 +142,30 @@ class Handling:
             if other.who == call.who or now < other.lease_end:
                 _fail(
                     Property.ONE_HOLDER,
-                    f"{call.who} of {name} got {chain} {call.offset} in epoch {call.epoch}, and "
-                    f"{other.who} has {other.offset} in epoch {other.epoch} until "
+                    f"{call.who} of {name} got {chain} {call.offset} by the claim {call.claim}, "
+                    f"and {other.who} has {other.offset} by the claim {other.claim} until "
                     f"{other.lease_end:.3f}",
                 )
+        if not self._is_new(calls, call):
+            return  # by what it was told before the reset the earlier ones are over
         for offset in self._open_before(calls, call):
             _fail(
                 Property.DELIVERED,
-                f"{call.who} of {name} got {call.offset} of {chain} in epoch {call.epoch} before "
-                f"{offset} is handled",
+                f"{call.who} of {name} got {call.offset} of {chain} by the claim {call.claim} "
+                f"before {offset} is handled",
             )
 
     def _open_before(self, calls: GroupCalls, call: Call) -> Iterator[int]:
         """Yield records of the chain before a record that are not over."""
         queue, shared = call.queue, calls.shared
-        floor, handled = shared.floor(queue), self._handled(calls, queue)
+        floor = shared.floor(queue)
         copies = self._records.queues[queue]
         by_key = shared.plan.order is ConsumeOrder.KEY
         for offset in range(call.offset - 1, -1, -1):
             copy = copies[offset]
             if by_key and copy.key != call.copy.key:
                 continue
-            if offset in handled:
+            if offset in floor.handled:
                 return  # those before it were over when it came
             is_skipped = any(first <= offset < end for first, end in floor.skipped)
             if not floor.is_done(offset) and not is_skipped:
@@ -163,15 +174,6 @@ class Handling:
     def _chain(self, calls: GroupCalls, call: Call) -> Chain:
         by_key = calls.shared.plan.order is ConsumeOrder.KEY
         return call.queue, call.copy.key if by_key else ""
-
-    def _handled(self, calls: GroupCalls, queue: QueueKey) -> set[int]:
-        """Return what was handled; a reset takes back what lies above it."""
-        floor = calls.shared.floor(queue)
-        handled = calls.handled.setdefault(queue, set())
-        if calls.resets.get(queue, 0) != floor.resets:
-            calls.resets[queue] = floor.resets
-            handled -= {offset for offset in handled if offset >= floor.floor}
-        return handled
 
     # The end.
 
@@ -184,8 +186,8 @@ class Handling:
                     continue
                 skipped = shared.floor(queue).skipped
                 for offset, copy in enumerate(copies):
-                    is_over = copy.message in calls.messages or copy.message in shared.dead
-                    if not is_over and self._records.is_waiting(copy.message, again=True):
+                    is_over = copy.message in shared.handled or copy.message in shared.dead
+                    if not is_over and self._records.is_waiting(copy.message, shared.id):
                         continue  # the time of its broker group stands still
                     if not is_over and not any(first <= offset < end for first, end in skipped):
                         _fail(

@@ -48,6 +48,10 @@ TOPIC: Final = "v"
 """The topic that consumer groups share."""
 
 
+Claim = tuple[int, int]
+"""A consumer's claim of a queue: the epoch of its grant, and how many resets it knows."""
+
+
 class Copy(NamedTuple):
     """One record of a queue: that of its producer, or a reference to it."""
 
@@ -81,11 +85,24 @@ class Floor:
     """Of the newest claim that was taken."""
     resets: int = 0
     skipped: list[Range] = field(default_factory=list[Range])
-    """Over what resets went forward."""
-    at_claim: dict[int, tuple[int, list[Range]]] = field(
-        default_factory=dict[int, tuple[int, list[Range]]]
+    """Over what resets went forward, and none came back since."""
+    handled: set[int] = field(default_factory=set[int])
+    """Of an ordered group: whose last outcome is that a consumer handled it, since the last reset
+    below it."""
+    at_claim: dict[Claim, tuple[int, list[Range]]] = field(
+        default_factory=dict[Claim, tuple[int, list[Range]]]
     )
-    """By epoch: what was done when the claim was answered last."""
+    """What was done when a claim was answered last."""
+
+    def reset(self, offset: int) -> None:
+        """Note that an administrator sets the offset."""
+        skipped = [(first, min(end, offset)) for first, end in self.skipped if first < offset]
+        if self.floor < offset:
+            skipped.append((self.floor, offset))
+        self.skipped = skipped
+        self.handled = {each for each in self.handled if each < offset}
+        self.floor, self.done, self.suspended = offset, [], {}
+        self.resets += 1
 
     def finish(self, floor: int, added: Sequence[Range]) -> None:
         """Note that records are done."""
@@ -113,6 +130,8 @@ class SharedGroup:
         """Failures that were stored."""
         self.dead: set[bytes] = set()
         """Messages that failed for the last time."""
+        self.handled: set[bytes] = set()
+        """Messages that a consumer handled, here or as a retry, since the last reset below them."""
 
     def floor(self, queue: QueueKey) -> Floor:
         """Return how far the group is in a queue."""
@@ -168,13 +187,13 @@ class SharedRecords:
         """Return the key of a queue that a consumer names."""
         return self.topics[topic].topic_id, number
 
-    def is_waiting(self, message: bytes, *, again: bool = False) -> bool:
-        """Tell whether a timer holds a message of a producer; `again`: as a retry."""
+    def is_waiting(self, message: bytes, topic_id: bytes | None = None) -> bool:
+        """Tell whether a timer holds a message for a topic, by default the shared one."""
+        topic_id = topic_id or self.topic_id
         return any(
-            copy.message == message and (copy.origin is not None) == again
+            timer.queue[0] == topic_id and any(copy.message == message for copy in timer.copies)
             for timers in self.waiting.values()
             for timer in timers.values()
-            for copy in timer.copies
         )
 
     def why_not_done(self, times_ms: Mapping[str, int]) -> str:
@@ -327,7 +346,9 @@ class RecordHistory(Invariant):
                     Property.NOT_AGAIN, f"{group.name} {item}: {row.row} is told, done are {known}"
                 )
             known.epoch = item.epoch
-            known.at_claim[item.epoch] = known.floor, list(known.done)
+            if row.row.resets != known.resets:
+                _fail(Property.NOT_AGAIN, f"{group.name} {item}: {row.row}, known are {known}")
+            known.at_claim[item.epoch, known.resets] = known.floor, list(known.done)
 
     def _committed(self, command: CommitOffsets, result: OffsetsCommitted) -> None:
         group = self._records.groups.get(command.consumer_group)
@@ -344,10 +365,11 @@ class RecordHistory(Invariant):
             known = group.floor((item.topic_id, item.queue))
             if command.reset:
                 self._records.counts["resets"] += 1
-                known.skipped.append((known.floor, item.offset))
-                known.floor, known.done, known.suspended = item.offset, [], {}
-                known.resets += 1
-                known.at_claim.clear()
+                known.reset(item.offset)
+                copies = self._records.queues.get((item.topic_id, item.queue), [])
+                again = {copy.message for copy in copies[item.offset :]}
+                group.handled -= again
+                group.dead -= again
             else:
                 known.finish(item.offset, item.done)
             if stored != known.floor:
