@@ -9,7 +9,7 @@ commit [index term]              truncated [first last term]     head_trimmed [s
 formed [group_id step]           quarantined [incarnation]       quarantine_ended [index lifted]
 incarnation_recorded [peer incarnation]                          transfer [target done reason]
 clock_off [offset_ms]            clock_agrees [offset_ms]        clock_kept [offset_ms]
-clock_jumped [ahead_ms waits]    clock_followed [ahead_ms]
+clock_jumped [jump_ms waits]     clock_followed [jump_ms]
 leader_lost [peer why]           paused [gap_seconds]            disk_hangs [seconds]
 forgotten [peer what]            life_renewed [told_by incarnation]
 acknowledgement_lost [peer index held]

@@ -1,7 +1,7 @@
 """What time a group has: the majority's median clock, carried forward by the monotonic one (D8).
 
-Owns: what is known of the members' wall clocks, the group's time that follows, how long a jump
-ahead of it waits, what an entry is stamped with, and whether this member's own clock is off. Pure.
+Owns: what is known of the members' wall clocks, the group's time that follows, how long a jump of
+theirs waits, what an entry is stamped with, and whether this member's own clock is off. Pure.
 Does not own how clocks travel (`replication/leader.py`, `replication/follower.py`), nor what a
 member with a clock that is off leaves to others (`election.py`, `transfer.py`).
 
@@ -29,7 +29,8 @@ READING_SECONDS_MAX: Final = 1.0
 JUMP_MAX_MS: Final = 60_000
 """The group's time follows a jump of the majority's median at once, up to this size."""
 JUMP_REST_SECONDS: Final = 600.0
-"""A larger jump must last so long before the group's time follows it."""
+"""A larger jump, ahead or back, must last so long before the group's time follows it. Of a median
+that went to and fro meanwhile, as much as has lasted is followed."""
 
 
 class GroupClock:
@@ -48,10 +49,12 @@ class GroupClock:
         self._was_told = False
         """A leader has told the group's time; else this member only knows its own readings."""
         self._jump_at: float | None = None
-        """Since when the median is ahead by more than JUMP_MAX_MS."""
+        """Since when the median is off by more than JUMP_MAX_MS, always to the same side."""
+        self._lasted = 0
+        """The median that was nearest to the group's time since then."""
         self.jump_ms = 0
         """How far the majority's median is ahead of the group's time while a jump waits; else 0.
-        A follower knows it from the leader."""
+        Below 0 it is behind. A follower knows it from the leader."""
         self._off_since = math.inf
         self._told_odd = False
 
@@ -99,17 +102,23 @@ class GroupClock:
         bases = sorted((self._own_base(), *self._bases.values()))
         # Clocks that were never heard count as earlier: of three known of five, two may be ahead.
         median = bases[(self._members - 1) // 2 - (self._members - len(bases))]
-        if self._base is None or median - self._base <= JUMP_MAX_MS:
+        if self._base is None or abs(median - self._base) <= JUMP_MAX_MS:
             self._base, self._jump_at, self.jump_ms = median, None, 0
-            return
+        else:
+            self._wait(median, median - self._base)
+
+    def _wait(self, median: int, jump_ms: int) -> None:
+        """Go on with the group's time until a jump has lasted; a jump that turns waits anew."""
         now = self._clock.monotonic()
-        self.jump_ms = median - self._base
-        if self._jump_at is None:
-            self._jump_at = now
-            self._trace.event("clock_jumped", ahead_ms=self.jump_ms, waits=JUMP_REST_SECONDS)
-        elif now - self._jump_at >= JUMP_REST_SECONDS:
-            self._trace.event("clock_followed", ahead_ms=self.jump_ms)
-            self._base, self._jump_at, self.jump_ms = median, None, 0
+        if self._jump_at is None or jump_ms * self.jump_ms < 0:
+            self._jump_at, self._lasted = now, median
+            self._trace.event("clock_jumped", jump_ms=jump_ms, waits=JUMP_REST_SECONDS)
+        self.jump_ms = jump_ms
+        self._lasted = (min if jump_ms > 0 else max)(self._lasted, median)
+        if now - self._jump_at >= JUMP_REST_SECONDS:
+            self._trace.event("clock_followed", jump_ms=jump_ms - (median - self._lasted))
+            self._base, self._jump_at, self.jump_ms = self._lasted, None, 0
+            self._agree()  # what is left is a small step, or the next jump
 
     def group_ms(self) -> int | None:
         """Return the group's time; None while nothing is known of it."""
@@ -185,8 +194,9 @@ class GroupClock:
             said.append(f"this member's clock is {self._off_ms()} ms off the majority's clock")
         if self._jump_at is not None:
             left = max(JUMP_REST_SECONDS - (self._clock.monotonic() - self._jump_at), 0.0)
+            way = "ahead" if self.jump_ms > 0 else "back"
             said.append(
-                f"the majority's clock jumped ahead by {self.jump_ms} ms: entries are stamped "
+                f"the majority's clock jumped {way} by {abs(self.jump_ms)} ms: entries are stamped "
                 f"without the jump for another {left:.0f} s"
             )
         ahead_ms = 0 if group_ms is None or last_ms is None else last_ms - group_ms

@@ -144,7 +144,7 @@ class AppendRequest(Message):
     wall_ms: int
     """The group's time as the leader knows it (D8); 0: not yet."""
     jump_ms: int = 0
-    """How far the majority's clock is ahead of that, while the leader waits whether it stays."""
+    """How far the majority's clock is ahead of that (below 0: behind), while a jump waits."""
     answer: bool = True
     """False: a mere notice of the commit index; answered only when it does not match."""
     payload: AppendPayload | None = None

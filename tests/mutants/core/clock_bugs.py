@@ -89,11 +89,35 @@ CLOCK_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{CLOCKS}._agree",
-                "median - self._base <= JUMP_MAX_MS",
+                "abs(median - self._base) <= JUMP_MAX_MS",
                 "True",
             )
         ],
         [f"{GROUPS}.test_d8_a_majority_that_jumps_and_comes_back_leaves_nothing"],
+    ),
+    Mutant(
+        "jump-back-followed-at-once",
+        "one clock that is behind sets time back while another is away, and the way up then waits",
+        [
+            Edit(
+                f"{CLOCKS}._agree",
+                "abs(median - self._base) <= JUMP_MAX_MS",
+                "median - self._base <= JUMP_MAX_MS",
+            )
+        ],
+        [f"{PURE}.test_one_clock_that_is_behind_while_another_is_away_holds_no_time_up"],
+    ),
+    Mutant(
+        "jump-that-grew-followed",
+        "clocks that were an hour ahead for ten minutes let a day ahead be followed at once",
+        [
+            Edit(
+                f"{CLOCKS}._wait",
+                "(min if jump_ms > 0 else max)(self._lasted, median)",
+                "median",
+            )
+        ],
+        [f"{PURE}.test_of_a_jump_that_grows_as_much_is_followed_as_has_lasted"],
     ),
     Mutant(
         "odd-leader-stays",

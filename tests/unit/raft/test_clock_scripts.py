@@ -168,7 +168,9 @@ def test_d8_a_majority_that_stays_ahead_is_followed_and_stamps_then_stand_still(
     world.run(10.0)
     for name in "bc":
         world[name].clock.wall_offset_ms = 0
-    world.run(1.0)
+    world.run(REST - 5)
+    assert stamped(world, world.leader) >= HOUR_MS - CLOCK_OFFSET_MAX_MS, "the way back waits too"
+    world.run(10.0)
     newest = world.leader.log.last_time_ms
     stamped(world, world.leader)
     assert world.leader.log.last_time_ms == newest
@@ -186,3 +188,26 @@ def test_d8_a_jump_is_waited_for_across_leaders() -> None:
     world.until_led(1.0)  # a member whose clock is off lets two timeouts pass
     world.run(1.0)
     assert stamped(world, world.leader) <= CLOCK_OFFSET_MAX_MS
+
+
+def test_d8_a_clock_that_is_behind_holds_no_time_up_while_another_is_away() -> None:
+    """A new leader has heard two clocks of three: its own, which is right, and the wrong one."""
+    world = World()
+    world.elect("c")
+    world["a"].kill()
+    world["a"].start()  # it has not led, and is told the time
+    world.run(2.0)
+    world["c"].kill()
+    world["b"].clock.wall_offset_ms = -HOUR_MS
+    world["a"].group._wiring.elections.campaign("test")
+    world.until_led(5.0)
+    leader = world.leader
+    world.run(REST / 2)
+    assert abs(stamped(world, leader)) <= CLOCK_OFFSET_MAX_MS + 100
+    assert "jumped back by" in leader.group.status().reason
+    world["c"].start()
+    for _ in range(5):
+        world.run(1.0)
+        assert abs(stamped(world, world.leader)) <= 100
+    assert not world.leader.group.status().clock_is_off
+    assert world.leader is leader, "nobody was odd"

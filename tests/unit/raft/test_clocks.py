@@ -1,6 +1,8 @@
 """What time a group has, by its members' clocks: the median, carried on, jumps, who is off (D8)."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from dledger.raft.leadership.clocks import (
     CLOCK_OFFSET_MAX_MS,
@@ -15,6 +17,7 @@ from tests.list_trace import ListTrace
 B, C, D, E = (MemberId(name) for name in "bcde")
 BEGAN_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 LAST_MS = 17
 """The newest stamp of the log when a member starts: long ago."""
 
@@ -208,12 +211,144 @@ def test_a_jump_that_is_taken_back_leaves_nothing(bench: Bench) -> None:
     assert bench.clock.describe(LAST_MS) == []
 
 
-def test_small_steps_and_steps_back_of_a_majority_are_followed_at_once(bench: Bench) -> None:
+def test_small_steps_of_a_majority_are_followed_at_once(bench: Bench) -> None:
     bench.read((B, 0), (C, 0))
-    bench.read((B, JUMP_MAX_MS), (C, JUMP_MAX_MS))
-    assert bench.group == JUMP_MAX_MS
+    for step in (JUMP_MAX_MS, 0, -JUMP_MAX_MS):
+        bench.read((B, step), (C, step))
+        assert bench.group == step
+    assert bench.events() == []
+
+
+def test_one_clock_that_is_behind_while_another_is_away_holds_no_time_up() -> None:
+    """Of two known clocks of three the lower counts; the time that was told goes on all the same.
+
+    The leader's clock is right: it has nothing to hand over for.
+    """
+    bench = Bench()
+    bench.clock.leader_says(bench.watches.true_ms)
+    for _ in range(6):
+        bench.read((B, -HOUR_MS))
+        bench.wait(JUMP_REST_SECONDS / 7)
+        assert (bench.group, bench.stamp, bench.clock.is_off) == (0, 0, False)
+    assert any("jumped back by 3600000 ms" in said for said in bench.clock.describe(LAST_MS))
+    bench.read((C, 0))
+    bench.wait(1)
+    assert (bench.group, bench.stamp) == (0, 0), "there is no way back to wait for"
+    assert bench.clock.describe(LAST_MS) == []
+    assert bench.events() == ["clock_jumped"]
+
+
+def test_a_majority_that_stays_behind_is_followed_when_that_lasted(bench: Bench) -> None:
+    bench.read((B, 0), (C, 0))
     bench.read((B, -HOUR_MS), (C, -HOUR_MS))
-    assert bench.group == -HOUR_MS
+    bench.wait(JUMP_REST_SECONDS - 1)
+    assert (bench.group, bench.stamp) == (0, 0)
+    bench.wait(1)
+    assert (bench.group, bench.stamp) == (-HOUR_MS, 1_000 - HOUR_MS)
+    assert bench.events()[:2] == ["clock_jumped", "clock_followed"]
+    assert bench.trace.events[1][1]["jump_ms"] == -HOUR_MS
+    bench.read((B, 0), (C, 0))
+    bench.wait(JUMP_REST_SECONDS - 1)
+    assert bench.group == -HOUR_MS, "nobody knows that this was the time before"
+    bench.wait(1)
+    assert bench.group == 0
+
+
+def test_a_jump_that_turns_waits_anew() -> None:
+    bench = Bench()
+    bench.read((B, 0), (C, 0))
+    for offset in (-HOUR_MS, DAY_MS, -DAY_MS):
+        bench.read((B, offset), (C, offset))
+        bench.wait(JUMP_REST_SECONDS - 1)
+        assert bench.group == 0
+    bench.wait(1)
+    assert bench.group == -DAY_MS
+
+
+def test_of_a_jump_that_grows_as_much_is_followed_as_has_lasted() -> None:
+    """Else a majority that is an hour ahead lets a day ahead be stamped at once."""
+    for way in (1, -1):
+        bench = Bench()
+        bench.read((B, 0), (C, 0))
+        bench.read((B, way * HOUR_MS), (C, way * HOUR_MS))
+        bench.wait(JUMP_REST_SECONDS - 1)
+        bench.read((B, way * DAY_MS), (C, way * DAY_MS))
+        bench.wait(1)
+        assert bench.group == way * HOUR_MS
+        bench.wait(JUMP_REST_SECONDS - 1)
+        assert bench.group == way * HOUR_MS
+        bench.wait(1)
+        assert bench.group == way * DAY_MS
+
+
+def test_a_jump_that_lasted_ends_at_the_clocks_of_now(bench: Bench) -> None:
+    """A drift of less than a minute is a small step: it has not to last once more."""
+    bench.read((B, 0), (C, 0))
+    bench.read((B, HOUR_MS), (C, HOUR_MS))
+    bench.wait(JUMP_REST_SECONDS / 2)
+    bench.read((B, HOUR_MS + 40_000), (C, HOUR_MS + 40_000))
+    bench.wait(JUMP_REST_SECONDS / 2)
+    assert bench.group == HOUR_MS + 40_000
+
+
+SMALL = (-25_000, 0, 25_000)
+BACK = (-DAY_MS, -HOUR_MS, *SMALL)
+LONG = st.floats(0.1, 3 * JUMP_REST_SECONDS)
+
+
+@given(
+    before=st.lists(st.tuples(st.sampled_from(BACK), LONG), max_size=8),
+    walk=st.lists(
+        st.tuples(st.sampled_from((*BACK, HOUR_MS, DAY_MS)), st.floats(0.1, 300)), max_size=8
+    ),
+    reigns=st.sets(st.integers(0, 16)),
+)
+@example([(-HOUR_MS, JUMP_REST_SECONDS), (0, 1.0)], [(DAY_MS, 599.0)], set())
+@example([(0, 1.0), (-HOUR_MS, 599.0)], [(DAY_MS, 1.0)], set())
+@example([(0, 1.0)], [(HOUR_MS, 299.0), (DAY_MS, 299.0)], {1})
+def test_what_has_not_lasted_is_never_stamped(
+    before: list[tuple[int, float]], walk: list[tuple[int, float]], reigns: set[int]
+) -> None:
+    """However clocks went before: ahead by an hour, a day, for less than ten minutes in all."""
+    bench = Bench()
+    bench.read((B, 0), (C, 0))
+    left = JUMP_REST_SECONDS - 0.01
+    for turn, (offset, seconds) in enumerate([*before, *walk]):
+        bench.read((B, offset), (C, offset))
+        bench.watches.own_ms = offset
+        if turn >= len(before):
+            seconds = min(seconds, left)
+            left -= seconds
+        for _ in range(3):
+            bench.wait(seconds / 3)
+            assert bench.stamp <= JUMP_MAX_MS + CLOCK_OFFSET_MAX_MS
+        if turn in reigns and bench.group is not None:
+            told_ms, jump_ms = bench.watches.true_ms + bench.group, bench.clock.jump_ms
+            bench.clock.end_reign()
+            bench.clock.leader_says(told_ms, jump_ms)
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+def test_while_a_jump_waits_both_times_are_right_to_a_follower(bench: Bench, jump_ms: int) -> None:
+    for own_ms, is_off in ((0, False), (jump_ms, False), (-jump_ms, True), (jump_ms // 2, True)):
+        bench.watches.own_ms = own_ms
+        bench.clock.leader_says(bench.watches.true_ms, jump_ms)
+        assert bench.clock.is_off is is_off, own_ms
+    assert bench.group == 0
+    assert bench.stamp == (CLOCK_OFFSET_MAX_MS if jump_ms > 0 else -CLOCK_OFFSET_MAX_MS)
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+def test_while_a_jump_waits_both_times_are_right_to_a_leader(bench: Bench, jump_ms: int) -> None:
+    bench.read((B, 0), (C, 0))
+    bench.watches.own_ms = jump_ms
+    bench.read((B, jump_ms), (C, 0))
+    assert [bench.clock.agrees(member) for member in (B, C)] == [True, True]
+    assert bench.clock.jump_ms == jump_ms
+    bench.read((C, -jump_ms))
+    assert not bench.clock.agrees(C)
+    bench.wait(ODD_SECONDS + 1)
+    assert not bench.clock.is_odd
 
 
 def test_a_new_leader_goes_on_waiting(bench: Bench) -> None:
