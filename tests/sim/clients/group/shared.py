@@ -61,6 +61,8 @@ class Shared:
         self._sender: Sender | None = None
         self._workers: list[Worker] = []
         self._is_calm = False
+        self._is_acting = False
+        """The administrator is about an act."""
         self._paused: set[str] = set()
         """Groups that an act has paused."""
 
@@ -108,7 +110,9 @@ class Shared:
         while not self._is_calm:
             await asyncio.sleep(self._random.expovariate(1 / pause))
             if self._plan.administered:
+                self._is_acting = True
                 await self._tries(self._act(admin, self._random.choice(self._plan.groups)))
+                self._is_acting = False
             await self._tries(self._resume(admin))
         while not self._is_over:
             await self._tries(self._resume(admin))
@@ -187,9 +191,12 @@ class Shared:
         """Tell what is not done; once all is done, let the consumers leave, and wait for that."""
         if self._sender is None or not self._sender.is_over:
             return "the sender of the shared topic is not over"
+        if self._is_acting:
+            return "the administrator of the groups is not over"
         reason = self.records.why_not_done(self._times_ms())
         if reason:
             return reason
+        self.handling.leave()
         for worker in self._workers:
             worker.leave()
         running = [worker.host for worker in self._workers if worker.runs]

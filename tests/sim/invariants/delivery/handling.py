@@ -53,6 +53,8 @@ class GroupCalls:
         default_factory=dict[tuple[QueueKey, int], HeldQueue]
     )
     """The claim that handled a record last."""
+    left: dict[QueueKey, int] = field(default_factory=dict[QueueKey, int])
+    """How many resets a queue had seen when the consumers left."""
 
 
 class Handling:
@@ -177,6 +179,12 @@ class Handling:
 
     # The end.
 
+    def leave(self) -> None:
+        """Take in that all is done, and the consumers leave; a late reset finds nobody."""
+        for calls in self._groups.values():
+            for queue, floor in calls.shared.floors.items():
+                calls.left.setdefault(queue, floor.resets)
+
     def check_end(self) -> None:
         """Compare what each group has handled with what there is."""
         for calls in self._groups.values():
@@ -184,7 +192,10 @@ class Handling:
             for queue, copies in self._records.queues.items():
                 if queue[0] != self._records.topic_id:
                     continue
-                skipped = shared.floor(queue).skipped
+                floor = shared.floor(queue)
+                if floor.resets != calls.left.get(queue, floor.resets):
+                    continue  # a late copy of a reset, after all was done
+                skipped = floor.skipped
                 for offset, copy in enumerate(copies):
                     is_over = copy.message in shared.handled or copy.message in shared.dead
                     if not is_over and self._records.is_waiting(copy.message, shared.id):

@@ -467,12 +467,8 @@ def check_member(records: SharedRecords, process: "Process", home: str) -> None:
 
 def _minimum(records: SharedRecords, queue: QueueKey) -> int:
     """Return where a queue begins: only dead letters are trimmed, as far as they are settled."""
-    floors = (
-        group.floor(queue).floor
-        for group in records.groups.values()
-        if group.dead_letters_id == queue[0]
-    )
-    return max(0, next(floors, 0))
+    groups = [each for each in records.groups.values() if each.dead_letters_id == queue[0]]
+    return max([0, *(group.floor(queue).floor for group in groups)])
 
 
 def _check_spans(process: "Process", queue: QueueKey, at: int, copies: Sequence[Copy]) -> int:
@@ -486,10 +482,8 @@ def _check_spans(process: "Process", queue: QueueKey, at: int, copies: Sequence[
             copy, found = copies[offset], _content(view, span.first_record + place)
             due = copy.origin and (*copy.origin, copy.attempts, copy.resent)
             if offset >= at and (found != copy[:3] or told != due):
-                _fail(
-                    Property.DELIVERED,
-                    f"{process.name}: {queue} {offset} is {found} {told}: {copy}",
-                )
+                what = f"{queue} {offset}: {found} {told}, not {copy}"
+                _fail(Property.DELIVERED, f"{process.name}: {what}")
         at = span.base_offset + span.record_count
     return at
 
