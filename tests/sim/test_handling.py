@@ -45,7 +45,7 @@ class Played:
     def claim(self, epoch: int) -> HeldQueue:
         """Store a claim, and answer it."""
         resets = self.floor.resets
-        self.floor.at_claim[epoch, resets] = self.floor.floor, list(self.floor.done)
+        self.floor.answer(epoch)
         return _held(epoch, resets)
 
     def gets(self, held: HeldQueue | None, offset: int, who: str = "v0") -> Call:
@@ -141,6 +141,14 @@ def test_a_record_that_was_done_when_it_was_claimed(played: Played) -> None:
     played.floor.finish(2, [])
     claim = played.claim(1)
     _complains(Property.NOT_AGAIN, lambda: played.gets(claim, 1))
+
+
+def test_a_claim_that_is_told_more_with_each_renewal(played: Played) -> None:
+    first = played.claim(1)
+    played.floor.finish(2, [])
+    played.claim(1)
+    played.handles(first, 0)  # its consumer has not heard yet
+    _complains(Property.NOT_AGAIN, lambda: played.gets(played.claim(2), 0))
 
 
 def test_a_record_before_the_one_before_it_is_handled(ordered: Played) -> None:

@@ -13,13 +13,13 @@ from dledger.state.values import Origin, QueueSpan
 from dledger.types import Span
 from dledger_proto.batch.codec import BatchView, Record
 from dledger_proto.errors import Code, DledgerError
+from tests.sim.clients.group.held import check_member
 from tests.sim.invariants.delivery.queue_contents import Contents
 from tests.sim.invariants.delivery.records import (
     Copy,
     Floor,
     SharedGroup,
     SharedRecords,
-    check_member,
 )
 from tests.sim.invariants.violation import Property, Violation
 from tests.unit.proto.samples import TOPIC_ID, make_batch

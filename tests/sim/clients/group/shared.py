@@ -18,6 +18,7 @@ from dledger_client.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from tests.sim.clients.group.held import check_member
 from tests.sim.clients.group.plan import ADMIN_HOST, DeliveryPlan, SharePlan
 from tests.sim.clients.group.sender import Sender
 from tests.sim.clients.group.worker import Worker
@@ -28,7 +29,6 @@ from tests.sim.invariants.delivery.records import (
     RecordHistory,
     SharedGroup,
     SharedRecords,
-    check_member,
 )
 
 if TYPE_CHECKING:

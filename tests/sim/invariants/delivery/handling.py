@@ -53,6 +53,8 @@ class GroupCalls:
         default_factory=dict[tuple[QueueKey, int], HeldQueue]
     )
     """The claim that handled a record last."""
+    told: dict[HeldQueue, int] = field(default_factory=dict[HeldQueue, int])
+    """How many answers to claims of its grant came before a claim, and its own, at most."""
     left: dict[QueueKey, int] = field(default_factory=dict[QueueKey, int])
     """How many resets a queue had seen when the consumers left."""
 
@@ -122,11 +124,16 @@ class Handling:
         floor = shared.floor(queue)
         who = f"{call.who} of {shared.name} got {queue} {offset} by the claim {call.claim}"
         if call.held is not None:
-            done = floor.at_claim.get((call.held.epoch, call.held.resets))
-            if done is None:
+            answers = floor.at_claim.get((call.held.epoch, call.held.resets))
+            if answers is None:
                 _fail(Property.NOT_AGAIN, f"{who}, which nobody stored: {floor}")
-            if is_done(*done, offset):
-                _fail(Property.NOT_AGAIN, f"{who}, which was told that it is done: {done}")
+            # A consumer that lost the queue and claimed it again was told more than before.
+            told = calls.told.setdefault(call.held, len(answers))
+            while told and is_done(*answers[told - 1], offset):
+                told -= 1
+            if not told:
+                _fail(Property.NOT_AGAIN, f"{who}, which was told that it is done: {answers}")
+            calls.told[call.held] = told
             if calls.handled_by.get((queue, offset)) is call.held:
                 _fail(Property.NOT_AGAIN, f"{who}, and has handled it before")
         known = copy.attempts if queue[0] == shared.id else 0

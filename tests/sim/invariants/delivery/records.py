@@ -32,9 +32,9 @@ from dledger.state.results import (
 )
 from dledger.state.timers.commands import FIRED_AT_ONCE_MAX, FireTimers, RecallTimer
 from dledger.state.values import Topic
-from dledger.types import Entry, EntryKind, Position, Span
+from dledger.types import Entry, EntryKind
 from dledger_proto.batch.codec import BatchView, delivery_time_of, parse_header
-from dledger_proto.errors import Code, DledgerError
+from dledger_proto.errors import Code
 from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
 from tests.sim.invariants.delivery.queue_contents import Contents, QueueKey
@@ -42,7 +42,6 @@ from tests.sim.invariants.violation import Property, Violation
 
 if TYPE_CHECKING:
     from tests.sim.clients.group.plan import SharePlan
-    from tests.sim.member.process import Process
 
 TOPIC: Final = "v"
 """The topic that consumer groups share."""
@@ -89,10 +88,10 @@ class Floor:
     handled: set[int] = field(default_factory=set[int])
     """Of an ordered group: whose last outcome is that a consumer handled it, since the last reset
     below it."""
-    at_claim: dict[Claim, tuple[int, list[Range]]] = field(
-        default_factory=dict[Claim, tuple[int, list[Range]]]
+    at_claim: dict[Claim, list[tuple[int, list[Range]]]] = field(
+        default_factory=dict[Claim, list[tuple[int, list[Range]]]]
     )
-    """What was done when a claim was answered last."""
+    """What was done each time that a claim was answered."""
 
     def reset(self, offset: int) -> None:
         """Note that an administrator sets the offset."""
@@ -103,6 +102,13 @@ class Floor:
         self.handled = {each for each in self.handled if each < offset}
         self.floor, self.done, self.suspended = offset, [], {}
         self.resets += 1
+
+    def answer(self, epoch: int) -> None:
+        """Note what a claim is told."""
+        answers = self.at_claim.setdefault((epoch, self.resets), [])
+        told = self.floor, list(self.done)
+        if told not in answers[-1:]:
+            answers.append(told)
 
     def finish(self, floor: int, added: Sequence[Range]) -> None:
         """Note that records are done."""
@@ -277,7 +283,7 @@ class RecordHistory(Invariant):
             return
         view = BatchView(payload)
         due_ms = delivery_time_of(payload, header)
-        copies = [Copy(*_content(view, place), due_ms) for place in range(header.record_count)]
+        copies = [Copy(*content_of(view, place), due_ms) for place in range(header.record_count)]
         for copy in copies:
             if records.known.setdefault(copy.message, copy) is not copy:
                 _fail(Property.TIMERS, f"{copy} is stored again, as {result}")
@@ -348,7 +354,7 @@ class RecordHistory(Invariant):
             known.epoch = item.epoch
             if row.row.resets != known.resets:
                 _fail(Property.NOT_AGAIN, f"{group.name} {item}: {row.row}, known are {known}")
-            known.at_claim[item.epoch, known.resets] = known.floor, list(known.done)
+            known.answer(item.epoch)
 
     def _committed(self, command: CommitOffsets, result: OffsetsCommitted) -> None:
         group = self._records.groups.get(command.consumer_group)
@@ -449,46 +455,7 @@ class RecordHistory(Invariant):
                 self._records.counts["dead letters sent again"] += 1
 
 
-def check_member(records: SharedRecords, process: "Process", home: str) -> None:
-    """Compare what a member holds with the model, in the end: each queue of its broker group."""
-    for queue in [queue for queue, its_home in records.home.items() if its_home == home]:
-        copies = records.queues.get(queue, [])
-        due = _minimum(records, queue), len(copies)
-        try:
-            bounds = process.machine.queries.queue_bounds(*queue)
-        except DledgerError as error:
-            _fail(Property.DELIVERED, f"{process.name}: {queue} is not there: {error}")
-        if bounds != due:
-            _fail(Property.DELIVERED, f"{process.name}: {queue} has bounds {bounds}, not {due}")
-        at, maximum = bounds
-        while at < maximum:
-            at = _check_spans(process, queue, at, copies)
-
-
-def _minimum(records: SharedRecords, queue: QueueKey) -> int:
-    """Return where a queue begins: only dead letters are trimmed, as far as they are settled."""
-    groups = [each for each in records.groups.values() if each.dead_letters_id == queue[0]]
-    return max([0, *(group.floor(queue).floor for group in groups)])
-
-
-def _check_spans(process: "Process", queue: QueueKey, at: int, copies: Sequence[Copy]) -> int:
-    """Compare some batches from an offset on; return where the next one begins."""
-    for span in process.machine.queries.spans(*queue, at, 1 << 20):
-        view = BatchView(process.log.read_span(Span(Position(span.position), span.size)))
-        origin = process.machine.queries.origin(*queue, span.base_offset)
-        told = None if origin is None else (*origin[:3], origin.attempts, origin.resent)
-        for place in range(span.record_count):
-            offset = span.base_offset + place
-            copy, found = copies[offset], _content(view, span.first_record + place)
-            due = copy.origin and (*copy.origin, copy.attempts, copy.resent)
-            if offset >= at and (found != copy[:3] or told != due):
-                what = f"{queue} {offset}: {found} {told}, not {copy}"
-                _fail(Property.DELIVERED, f"{process.name}: {what}")
-        at = span.base_offset + span.record_count
-    return at
-
-
-def _content(view: BatchView, place: int) -> tuple[bytes, str, bytes]:
+def content_of(view: BatchView, place: int) -> tuple[bytes, str, bytes]:
     """Return a record's id, its first key and its body."""
     record = view.record(place)
     return view.message_id(place), next(iter(record.keys), ""), record.body
