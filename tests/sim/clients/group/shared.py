@@ -63,6 +63,8 @@ class Shared:
         self._is_calm = False
         self._is_acting = False
         """The administrator is about an act."""
+        self._have_left = False
+        """All was done, and the consumers leave; a late copy of a reset changes nothing of it."""
         self._paused: set[str] = set()
         """Groups that an act has paused."""
 
@@ -109,7 +111,7 @@ class Shared:
         pause = self._plan.administered or RESUME_SECONDS
         while not self._is_calm:
             await asyncio.sleep(self._random.expovariate(1 / pause))
-            if self._plan.administered:
+            if self._plan.administered and not self._is_calm:
                 self._is_acting = True
                 await self._tries(self._act(admin, self._random.choice(self._plan.groups)))
                 self._is_acting = False
@@ -189,18 +191,22 @@ class Shared:
 
     def why_not_over(self) -> str:
         """Tell what is not done; once all is done, let the consumers leave, and wait for that."""
-        if self._sender is None or not self._sender.is_over:
-            return "the sender of the shared topic is not over"
-        if self._is_acting:
-            return "the administrator of the groups is not over"
-        reason = self.records.why_not_done(self._times_ms())
+        reason = "" if self._have_left else self._why_not_done()
         if reason:
             return reason
+        self._have_left = True
         self.handling.leave()
         for worker in self._workers:
             worker.leave()
         running = [worker.host for worker in self._workers if worker.runs]
         return f"{running} have not left" if running else ""
+
+    def _why_not_done(self) -> str:
+        if self._sender is None or not self._sender.is_over:
+            return "the sender of the shared topic is not over"
+        if self._is_acting:
+            return "the administrator of the groups is not over"
+        return self.records.why_not_done(self._times_ms())
 
     def _times_ms(self) -> dict[str, int]:
         """Return the time of broker groups in which clocks were wrong: it may stand still (D8)."""
