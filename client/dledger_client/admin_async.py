@@ -195,7 +195,7 @@ class AsyncAdmin(AsyncGroupAdministration):
             route = await self._queries.topic(topic)
             groups = list(dict.fromkeys(group for group, _ in route.parts))
         else:
-            groups = [group.name for group in await self.groups()]
+            groups = await self._group_names()
         found: list[QueueHold] = []
         for group in groups:
             request.after = b""
@@ -216,7 +216,7 @@ class AsyncAdmin(AsyncGroupAdministration):
         Raises NotFound when no timer has the message: it was delivered or recalled.
         """
         wanted = _message_id(message_id)
-        groups = [group.name for group in await self.groups()]
+        groups = await self._group_names()
         return await recall_timer(self._cluster, groups, wanted)
 
     async def timers(
@@ -233,7 +233,7 @@ class AsyncAdmin(AsyncGroupAdministration):
             route = await self._queries.topic(topic)
             groups = list(dict.fromkeys(group for group, _ in route.parts))
         else:
-            groups = [group.name for group in await self.groups()]
+            groups = await self._group_names()
         return await timers_of(self._cluster, groups, topic, from_ms, to_ms, limit)
 
     # Groups and members.
@@ -242,6 +242,11 @@ class AsyncAdmin(AsyncGroupAdministration):
         """Return all groups: leader, term, members."""
         await self._cluster.wait_loaded(self._budget)
         return self._cluster.routes.groups()
+
+    async def _group_names(self) -> list[str]:
+        """Return whom to ask for something that may be in any group."""
+        await self._cluster.wait_loaded(self._budget)
+        return self._cluster.routes.group_names()
 
     async def status(self, address: str, group: str = "") -> MemberStatus:
         """Return the status of the member at `address`; name the `group` if it serves several."""
@@ -358,8 +363,8 @@ class AsyncAdmin(AsyncGroupAdministration):
         request = pb.LookupMessageRequest(message_id=_message_id(message_id))
         replies = await asyncio.gather(
             *(
-                self._cluster.call(calls.LOOKUP_MESSAGE, request, group=group.name)
-                for group in await self.groups()
+                self._cluster.call(calls.LOOKUP_MESSAGE, request, group=group)
+                for group in await self._group_names()
             ),
             return_exceptions=True,
         )
@@ -395,7 +400,7 @@ class AsyncAdmin(AsyncGroupAdministration):
     async def explain_message(self, message_id: bytes | str) -> list[StoryLine]:
         """Return what became of the message with an id; NotFound. As `explain`."""
         wanted = _message_id(message_id)
-        groups = [group.name for group in await self.groups()]
+        groups = await self._group_names()
         return await explain_message(self._cluster, groups, wanted)
 
 

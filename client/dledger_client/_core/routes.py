@@ -203,6 +203,14 @@ class RouteTable:
         """Return all groups."""
         return list(self._groups.values())
 
+    def group_names(self) -> list[str]:
+        """Return the names of all groups: those with a route, and those that topics name.
+
+        A client that was told by one member knows topics before it knows the route of each group.
+        """
+        named = (group for topic in self._topics.values() for group, _ in topic.parts)
+        return list(dict.fromkeys((*self._groups, *named)))
+
     def topic(self, name: str) -> TopicRoute | None:
         """Return the route of a topic."""
         return self._topics.get(name)

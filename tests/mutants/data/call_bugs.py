@@ -176,4 +176,16 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         ],
         [f"{PAGES}.test_what_changes_between_two_pages_is_not_missed"],
     ),
+    Mutant(
+        "groups-without-a-route-are-not-asked",
+        "a message is told as not there, although a group that nobody asked has it (D11)",
+        [
+            Edit(
+                "dledger_client._core.routes:RouteTable.group_names",
+                "(*self._groups, *named)",
+                "self._groups",
+            )
+        ],
+        ["unit.client.test_routes.test_a_topic_names_groups_without_a_route"],
+    ),
 )

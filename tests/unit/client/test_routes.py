@@ -132,6 +132,14 @@ def test_layouts_number_queues_through_their_parts() -> None:
     assert route.write_queues == 5
 
 
+def test_a_topic_names_groups_without_a_route() -> None:
+    """Whoever looks for a message that may be in any group asks them all."""
+    table = RouteTable()
+    table.apply(full(group("a", "1", 1), topics=(topic_message("t", [("b", 3), ("a", 2)]),)))
+    assert [route.name for route in table.groups()] == ["a"]
+    assert table.group_names() == ["a", "b"]
+
+
 def test_control_group() -> None:
     table = RouteTable()
     assert table.control_group() is None

@@ -171,7 +171,7 @@ class GroupProgress:
         check_group(consumer_group)
         await self._cluster.wait_loaded(self._cluster.config.call_timeout_ms / 1_000)
         request = dpb.ResumeGroupRequest(consumer_group=consumer_group)
-        groups = [group.name for group in self._cluster.routes.groups()]
+        groups = self._cluster.routes.group_names()
         replies = await asyncio.gather(
             *(self._cluster.call(calls.RESUME_GROUP, request, group=group) for group in groups)
         )

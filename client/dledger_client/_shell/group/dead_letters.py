@@ -60,7 +60,7 @@ class DeadLetters:
         await self._cluster.wait_loaded(self._cluster.config.call_timeout_ms / 1_000)
         left = wanted.limit
         until_ms = wanted.until_ms or TIME_MS_MAX
-        for group in [group.name for group in self._cluster.routes.groups()]:
+        for group in self._cluster.routes.group_names():
             async for dead in self._of_group(name, group):
                 if not left:
                     return
