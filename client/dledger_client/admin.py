@@ -19,6 +19,7 @@ from dledger_client.model import (
     TopicKind,
     WaitingTimer,
 )
+from dledger_proto.limits import RETENTION_DEFAULT
 
 
 class Admin(GroupAdministration):
@@ -52,10 +53,14 @@ class Admin(GroupAdministration):
         permission: int = 0,
         groups: Sequence[str] = (),
         kind: TopicKind = TopicKind.NORMAL,
+        retention_ms: int = RETENTION_DEFAULT,
+        retention_bytes: int = RETENTION_DEFAULT,
     ) -> TopicRoute:
         """Create a topic, on all groups or on some; zeros are the cluster's defaults.
 
-        `permission` has the bits 4 read and 2 write. The same topic again is no error; TopicExists
+        `permission` has the bits 4 read and 2 write. Messages are deleted `retention_ms` after they
+        were stored, and the oldest of a queue whose batches have more than `retention_bytes`;
+        RETENTION_FOREVER is no bound. The same topic again is no error; TopicExists
         when it exists with another configuration. Groups that could not be reached take it later.
         """
         return self._runner.run(
@@ -66,6 +71,8 @@ class Admin(GroupAdministration):
                 permission=permission,
                 groups=groups,
                 kind=kind,
+                retention_ms=retention_ms,
+                retention_bytes=retention_bytes,
             )
         )
 
@@ -76,8 +83,10 @@ class Admin(GroupAdministration):
         permission: int = 0,
         read_queues: int = 0,
         layout: Sequence[tuple[str, int]] = (),
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
     ) -> TopicRoute:
-        """Change a topic; zeros and an empty layout leave things as they are.
+        """Change a topic; zeros, None and an empty layout leave things as they are.
 
         `layout` lists (group, queues) of all queues that take messages from now on, in the order in
         which they are numbered. A number stays with its group for good; a queue that is left out is
@@ -85,7 +94,12 @@ class Admin(GroupAdministration):
         """
         return self._runner.run(
             self._admin.update_topic(
-                name, permission=permission, read_queues=read_queues, layout=layout
+                name,
+                permission=permission,
+                read_queues=read_queues,
+                layout=layout,
+                retention_ms=retention_ms,
+                retention_bytes=retention_bytes,
             )
         )
 

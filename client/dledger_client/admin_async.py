@@ -36,7 +36,7 @@ from dledger_client.model import (
 )
 from dledger_proto.batch.codec import MESSAGE_ID_SIZE
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT
+from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT, RETENTION_DEFAULT, RETENTION_FOREVER
 from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -73,16 +73,22 @@ class AsyncAdmin(AsyncGroupAdministration):
         permission: int = 0,
         groups: Sequence[str] = (),
         kind: TopicKind = TopicKind.NORMAL,
+        retention_ms: int = RETENTION_DEFAULT,
+        retention_bytes: int = RETENTION_DEFAULT,
     ) -> TopicRoute:
         """Create a topic, on all groups or on some; zeros are the cluster's defaults.
 
-        `permission` has the bits 4 read and 2 write. The same topic again is no error; TopicExists
+        `permission` has the bits 4 read and 2 write. Messages are deleted `retention_ms` after they
+        were stored, and the oldest of a queue whose batches have more than `retention_bytes`;
+        RETENTION_FOREVER is no bound. The same topic again is no error; TopicExists
         when it exists with another configuration. Groups that could not be reached take it later.
         """
         check_topic(name)
         check_integer("queues_per_group", queues_per_group, UINT32_MAX)
         check_integer("read_queues", read_queues, UINT32_MAX)
         check_integer("permission", permission, UINT32_MAX)
+        check_integer("retention_ms", retention_ms, RETENTION_FOREVER)
+        check_integer("retention_bytes", retention_bytes, RETENTION_FOREVER)
         request = pb.CreateTopicRequest(
             name=name,
             type=pb.TopicType.ValueType(kind.value),
@@ -90,6 +96,8 @@ class AsyncAdmin(AsyncGroupAdministration):
             read_queues=read_queues,
             permission=permission,
             groups=groups,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
             topic_id=_machine.random_bytes(ID_SIZE),
         )
         return await self._queries.create(request)
@@ -101,8 +109,10 @@ class AsyncAdmin(AsyncGroupAdministration):
         permission: int = 0,
         read_queues: int = 0,
         layout: Sequence[tuple[str, int]] = (),
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
     ) -> TopicRoute:
-        """Change a topic; zeros and an empty layout leave things as they are.
+        """Change a topic; zeros, None and an empty layout leave things as they are.
 
         `layout` lists (group, queues) of all queues that take messages from now on, in the order in
         which they are numbered. A number stays with its group for good; a queue that is left out is
@@ -112,11 +122,16 @@ class AsyncAdmin(AsyncGroupAdministration):
         check_integer("permission", permission, UINT32_MAX)
         for group, queues in layout:
             check_integer(f"layout: queues of {group}", queues, UINT32_MAX)
+        for field, bound in (("retention_ms", retention_ms), ("retention_bytes", retention_bytes)):
+            if bound is not None:
+                check_integer(field, bound, RETENTION_FOREVER)
         request = pb.UpdateTopicRequest(
             name=name,
             permission=permission,
             read_queues=read_queues,
             layout=[pb.LayoutPart(group=group, queues=queues) for group, queues in layout],
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
         )
         group = await self._queries.control_group()
         reply = await self._cluster.call(calls.UPDATE_TOPIC, request, group=group)

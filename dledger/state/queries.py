@@ -120,6 +120,18 @@ class Queries:
         """Return the first offset stored at or after a time; the maximum when there is none."""
         return self._state.queues.offset_by_time(self._state.queue(topic_id, queue), time_ms)
 
+    def written_queues(self, topic: Topic) -> list[int]:
+        """Return the queues of a topic that this broker group holds and that were ever written."""
+        topic_id = topic.topic_id
+        if all(part.group != self._state.group for part in topic.layout):
+            return []
+        return [queue.id[1] for queue in self._state.queues.of_topic(topic_id)]
+
+    def finished_retries(self, topic_id: bytes, queue: int) -> int:
+        """Return up to which offset a consumer group is done with a queue of its retry topic."""
+        found = self._state.queue(topic_id, queue)
+        return self._state.finished_retries(self._state.topics.known(topic_id), found)
+
     def holds(
         self, topic_id: bytes | None, queue: int | None, after_key: bytes, limit: int
     ) -> tuple[list[KeptFrom], bytes]:

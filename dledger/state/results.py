@@ -182,6 +182,13 @@ class Trimmed:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsExpired:
+    """The minimum of each queue now, in the order of the command, and what stopped it there."""
+
+    queues: tuple[Trimmed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TimersFired:
     """`count` timers fired. `more`: others are due; propose the command again."""
 
@@ -259,6 +266,7 @@ Result = (
     | FailuresStored
     | DeadLettersSettled
     | Trimmed
+    | RecordsExpired
     | TimersFired
     | TimerRecalled
     | Held

@@ -25,8 +25,10 @@ from dledger.state.tables import PREFIX, Table, Writer, after
 from dledger.state.timers.table import TARGET_AT, TimerTable
 from dledger.state.topics.sweep import TopicSweep
 from dledger.state.topics.table import TopicTable
+from dledger.state.values import Topic
 from dledger.store.store import StateStore
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.names import RETRY_TOPIC_PREFIX
 
 TOPIC_FIRST_TABLES = (
     Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.PROGRESS, Table.FAILURE_WAVE,
@@ -95,6 +97,12 @@ class State:
                 Code.WRONG_GROUP, f"topic {topic.name}: queue {number} is held by group {owner}"
             )
         return self.queues.find((topic_id, number))
+
+    def finished_retries(self, topic: Topic, queue: Queue) -> int:
+        """Return up to which offset a consumer group is done with a queue of its retry topic."""
+        name = topic.name.removeprefix(RETRY_TOPIC_PREFIX)
+        row = self.progress.read(topic.topic_id, name.encode(), queue.id)
+        return queue.minimum if row is None or topic.consumer_group is None else row.floor
 
     def coordinated(self, group_id: bytes) -> GroupSettings:
         """Return the settings of a consumer group that this broker group coordinates.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.state.commands.codec import UInt8, UInt32, UInt64
 from dledger.state.consumers.settings import GroupSettings
+from dledger_proto.limits import RETENTION_DEFAULT
 
 if TYPE_CHECKING:
     from dledger.state.progress.row import Progress
@@ -46,6 +47,24 @@ class KeptFrom:
     until_ms: int
 
 
+class Retention(NamedTuple):
+    """How long a topic keeps its messages; what either bound lets go is deleted."""
+
+    time_ms: UInt64 = RETENTION_DEFAULT
+    """Since a message was stored. RETENTION_DEFAULT: as the cluster; RETENTION_FOREVER: no bound.
+    """
+    size: UInt64 = RETENTION_DEFAULT
+    """Bytes of batches in each queue; as `time_ms`."""
+
+    def describe(self) -> str:
+        """Return one word."""
+        return f"{self.time_ms}ms/{self.size}B"
+
+
+AS_THE_CLUSTER: Final = Retention()
+"""Of a topic that says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic's configuration: the same in every group that holds a part of it (D14)."""
@@ -70,6 +89,7 @@ class Topic:
     deleted: bool = False
     settings: tuple[GroupSettings, ...] = ()
     """Of the consumer group that the topic is; empty: it is none."""
+    retention: Retention = AS_THE_CLUSTER
 
     @property
     def consumer_group(self) -> GroupSettings | None:

@@ -21,6 +21,10 @@ PROPERTIES_PER_RECORD_MAX: Final = 1_024
 """Tag and keys are two of them. It bounds what checking a batch costs a member's loop."""
 TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999: people and libraries can work with every time up to here."""
+RETENTION_DEFAULT: Final = 0
+"""A bound of a topic's retention: the one that the cluster is configured with."""
+RETENTION_FOREVER: Final = (1 << 64) - 1
+"""No bound."""
 OFFSET_MAX: Final = (1 << 63) - 1
 """The largest offset that the wire holds; no queue comes near it."""
 MEMBERS_MAX: Final = 7

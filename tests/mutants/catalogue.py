@@ -17,6 +17,7 @@ from tests.mutants.data.coordination_bugs import COORDINATION_BUGS, GROUP_BUGS
 from tests.mutants.data.export_bugs import EXPORT_BUGS
 from tests.mutants.data.forgetting_bugs import FORGETTING_BUGS
 from tests.mutants.data.plan_bugs import PLAN_BUGS
+from tests.mutants.data.retention_bugs import RETENTION_BUGS
 from tests.mutants.data.route_bugs import ROUTE_BUGS
 from tests.mutants.data.state_bugs import STATE_BUGS
 from tests.mutants.data.timer_bugs import TIMER_BUGS
@@ -28,7 +29,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS, *STATE_BUGS,
     *FORGETTING_BUGS, *TRUST_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *CONSUMER_BUGS, *COORDINATION_BUGS, *GROUP_BUGS, *TIMER_BUGS,
-    *PROGRESS_BUGS, *ROUTE_BUGS,
+    *PROGRESS_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

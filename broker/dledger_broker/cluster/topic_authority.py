@@ -18,7 +18,14 @@ from dledger.state.commands.command import Command
 from dledger.state.results import TopicChanged
 from dledger.state.topics.commands import CreateTopic, DeleteTopic, UpdateTopic
 from dledger.state.topics.layout import first_queues, queues_of
-from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
+from dledger.state.values import (
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    LayoutPart,
+    Retention,
+    Topic,
+    TopicType,
+)
 from dledger_broker.cluster.channels import GROUP_KEY, Channels
 from dledger_broker.cluster.topic_follower import import_topics
 from dledger_broker.cluster.view import ClusterView
@@ -120,6 +127,7 @@ class TopicAuthority:
             read_queues=request.read_queues or read_queues,
             permission=request.permission or PERMISSION_READ | PERMISSION_WRITE,
             known_index=request.known_index or self._messaging.view.machine.applied_index,
+            retention=Retention(request.retention_ms, request.retention_bytes),
         )
         try:
             return await self._changed(command)
@@ -141,6 +149,10 @@ class TopicAuthority:
             layout=layout,
             read_queues=request.read_queues,
             permission=request.permission,
+            retention_time_ms=(request.retention_ms,) if request.HasField("retention_ms") else (),
+            retention_size=(
+                (request.retention_bytes,) if request.HasField("retention_bytes") else ()
+            ),
         )
         changed = await self._changed(command)
         return changed, await self.carry(changed)

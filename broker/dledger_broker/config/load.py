@@ -55,6 +55,7 @@ _ROCKETMQ_KEYS: Final = {
     "autocreatetopicenable": "topics.auto_create",
     "autocreatesubscriptiongroup": "consumer_groups.auto_create",
     "defaulttopicqueuenums": "topics.default_queues_per_group",
+    "filereservedtime": "topics.retention_ms",
     "dlegergroup": "group.name",
     "dledgergroup": "group.name",
     "dlegerpeers": "group.members",
@@ -65,8 +66,8 @@ _ROCKETMQ_KEYS: Final = {
 }
 
 _ROCKETMQ_ALONE: Final[Mapping[str, str]] = dict.fromkeys(
-    ("filereservedtime", "deletewhen"),
-    "RocketMQ's; dledger keeps messages until `dledger trim` deletes them",
+    ("deletewhen",),
+    "RocketMQ's; dledger deletes messages as they expire, see topics.retention_ms",
 )
 """Keys that nothing in dledger is like, and what to say about them."""
 

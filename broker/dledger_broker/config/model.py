@@ -32,6 +32,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings
+from dledger.state.values import Retention
 from dledger.types import FlushMode, MemberId
 from dledger_broker.config.checks import ConfigError, broken_relations
 from dledger_proto.addresses import check_address
@@ -41,8 +42,11 @@ from dledger_proto.limits import (
     KIB,
     MEMBERS_MAX,
     MIB,
+    OFFSET_MAX,
     PRODUCER_EXPIRY_MS,
     QUEUES_PER_TOPIC_MAX,
+    RETENTION_FOREVER,
+    TIME_MS_MAX,
 )
 
 GROUPS_PER_PROCESS_MAX: Final = 16
@@ -205,11 +209,24 @@ class TopicsConfig(Section):
         default_queues_per_group: Queues that a topic gets in each group when its creator names no
             number.
         producer_expiry_ms: The leader forgets a producer that sent nothing for this time.
+        retention_ms: Messages are deleted so long after they were stored, whether or not anybody
+            has read them, unless their topic says otherwise. 0: never.
+        retention_bytes: The oldest messages of a queue are deleted when its batches have more
+            bytes, unless its topic says otherwise. 0: no bound.
     """
 
     auto_create: bool = True
     default_queues_per_group: Annotated[int, Field(ge=1, le=QUEUES_PER_TOPIC_MAX)] = 4
     producer_expiry_ms: Annotated[int, Field(ge=60_000)] = PRODUCER_EXPIRY_MS
+    retention_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX)] = 0
+    retention_bytes: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = 0
+
+    @property
+    def retention(self) -> Retention:
+        """What counts for a topic that has no retention of its own."""
+        return Retention(
+            self.retention_ms or RETENTION_FOREVER, self.retention_bytes or RETENTION_FOREVER
+        )
 
 
 class ConsumerGroupsConfig(Section):

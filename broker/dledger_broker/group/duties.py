@@ -7,15 +7,25 @@ rest. Timers are fired by a loop of their own (`process.firing`), which wakes up
 
 from collections.abc import Callable, Sequence
 
+from dledger.state.values import Retention
 from dledger_broker.group.duty import Duty
 from dledger_broker.group.expiry import ProducerExpiry
 from dledger_broker.group.forgetting import TopicForgetting
+from dledger_broker.group.retention import RetentionDuty
 from dledger_broker.group.widening import GroupWidening
 
 
-def duties(producer_expiry_ms: int, broker_groups: Callable[[], Sequence[str]]) -> tuple[Duty, ...]:
+def duties(
+    producer_expiry_ms: int, retention: Retention, broker_groups: Callable[[], Sequence[str]]
+) -> tuple[Duty, ...]:
     """Return the duties of one member in one group.
 
-    `broker_groups` tells the control group which there are, other groups nothing.
+    `retention` counts for topics that have none of their own. `broker_groups` tells the control
+    group which there are, other groups nothing.
     """
-    return ProducerExpiry(producer_expiry_ms), TopicForgetting(), GroupWidening(broker_groups)
+    return (
+        ProducerExpiry(producer_expiry_ms),
+        TopicForgetting(),
+        GroupWidening(broker_groups),
+        RetentionDuty(retention),
+    )

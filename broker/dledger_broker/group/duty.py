@@ -26,6 +26,8 @@ class Look:
     state: Queries
     now: float
     """Monotonic seconds (D11)."""
+    time_ms: int | None = None
+    """The group's time (D8); None while it is not known."""
 
 
 class Duty(ABC):

@@ -187,7 +187,8 @@ class GroupRuntime:
         )
         for link in self._links.values():
             link.start()
-        own = duties(config.topics.producer_expiry_ms, self.broker_groups)
+        topics = config.topics
+        own = duties(topics.producer_expiry_ms, topics.retention, self.broker_groups)
         upkeep = Upkeep(self.view, own, self.known_index)
         self._upkeep_task = start_running(upkeep.run, f"upkeep {names.group}")
         firing = TimerFiring(self.view)

@@ -68,7 +68,8 @@ class Upkeep:
         view = self._view
         leads_term = view.host.leadership.term if view.leads else None
         now = view.clock.monotonic()
-        command = duty.due(Look(leads_term, self._known_index(), view.machine.queries, now))
+        time_ms, known_index = view.host.time_ms, self._known_index()
+        command = duty.due(Look(leads_term, known_index, view.machine.queries, now, time_ms))
         while command is not None:
             try:
                 result = await view.commands.propose(command)

@@ -13,7 +13,7 @@ from dledger.state.consumers.settings import (
     GroupSettings,
     StartFrom,
 )
-from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.state.values import LayoutPart, Retention, Topic, TopicType
 from dledger_proto.errors import invalid
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -33,6 +33,8 @@ def topic_to_proto(topic: Topic) -> pb.Topic:
         permission=topic.permission,
         control_index=topic.control_index,
         deleted=topic.deleted,
+        retention_ms=topic.retention.time_ms,
+        retention_bytes=topic.retention.size,
     )
     if topic.consumer_group is not None:
         wire.consumer_group.CopyFrom(settings_to_proto(topic.consumer_group))
@@ -65,6 +67,7 @@ def topic_from_proto(topic: pb.Topic) -> Topic:
         control_index=topic.control_index,
         deleted=topic.deleted,
         settings=_settings(topic),
+        retention=Retention(topic.retention_ms, topic.retention_bytes),
     )
 
 

@@ -73,6 +73,11 @@ class TopicRoute:
     control_index: int
     kind: int = 0
     """`broker_pb2.TopicType`."""
+    retention_ms: int = 0
+    """How long messages stay after they were stored. RETENTION_DEFAULT (0): as the cluster is
+    configured; RETENTION_FOREVER: no bound."""
+    retention_bytes: int = 0
+    """How many bytes of batches each queue keeps; as `retention_ms`."""
 
     @property
     def is_fifo(self) -> bool:
@@ -164,6 +169,8 @@ def topic_route(topic: broker_pb2.Topic) -> TopicRoute:
         permission=topic.permission,
         control_index=topic.control_index,
         kind=topic.type,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
     )
 
 

@@ -8,11 +8,12 @@ from typing import Final, NamedTuple, Protocol
 
 from dledger.state.commands.codec import Int64, UInt8, UInt32, UInt64
 from dledger.state.commands.command import Command
+from dledger.state.consumers.settings import GroupSettings
 from dledger.state.offsets import CommitOffset
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.fence import BY_STAMP
-from dledger.state.topics.commands import ForgetTopics, ImportTopic
+from dledger.state.topics.commands import CreateTopic, ForgetTopics, ImportTopic, UpdateTopic
 from dledger.state.values import LayoutPart, Topic, TopicType
 
 
@@ -74,12 +75,67 @@ class PlainImport:
 
     def now(self) -> Command[object]:
         """See `OldForm.now`."""
-        old = self.topic
-        topic = Topic(
-            old.topic_id, old.name, old.type, old.layout_version, old.layout, old.write_queues,
-            old.read_queues, old.permission, old.control_index, old.deleted,
+        return ImportTopic(_topic(self.topic), self.control_id)
+
+
+def _topic(old: PlainTopic, settings: tuple[GroupSettings, ...] = ()) -> Topic:
+    return Topic(
+        old.topic_id, old.name, old.type, old.layout_version, old.layout, old.write_queues,
+        old.read_queues, old.permission, old.control_index, old.deleted, settings,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TopicWithSettings(PlainTopic):
+    """A topic before topics had a retention."""
+
+    settings: tuple[GroupSettings, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportWithSettings:
+    """ImportTopic of such a topic."""
+
+    topic: TopicWithSettings
+    control_id: bytes
+
+    def now(self) -> Command[object]:
+        """See `OldForm.now`."""
+        return ImportTopic(_topic(self.topic, self.topic.settings), self.control_id)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyCreation:
+    """CreateTopic before topics had a retention."""
+
+    topic_id: bytes
+    name: str
+    type: TopicType
+    layout: tuple[LayoutPart, ...]
+    read_queues: UInt32
+    permission: UInt8
+    known_index: UInt64
+
+    def now(self) -> Command[object]:
+        """See `OldForm.now`."""
+        return CreateTopic(
+            self.topic_id, self.name, self.type, self.layout, self.read_queues, self.permission,
+            self.known_index,
         )  # fmt: skip
-        return ImportTopic(topic, self.control_id)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyUpdate:
+    """UpdateTopic before topics had a retention."""
+
+    topic_id: bytes
+    layout: tuple[LayoutPart, ...]
+    read_queues: UInt32
+    permission: UInt8
+
+    def now(self) -> Command[object]:
+        """See `OldForm.now`."""
+        return UpdateTopic(self.topic_id, self.layout, self.read_queues, self.permission)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +165,7 @@ class EarlyForget:
 
 
 OLD_FORMS: Final[dict[int, type[OldForm]]] = {
-    7: PlainCommit, 16: EarlyForget, 17: PlainImport, 51: StampedClaim,
+    7: PlainCommit, 13: EarlyCreation, 15: EarlyUpdate, 16: EarlyForget, 17: PlainImport,
+    49: ImportWithSettings, 51: StampedClaim,
 }  # fmt: skip
 """By the number of the command."""

@@ -1,6 +1,7 @@
 """Consume queues: appending to them, trimming them (S51, D6).
 
 append      Appending committed batches to their queues: which are void, which are repeats
+expire      ExpireRecords: the records go that their topic's retention lets go
 garbage     Ranges of rows that nobody sees any more, deleted a few with every entry
 holds       Who keeps which part of a queue until when, and the commands Hold and ReleaseHold
 references  References to parts of older batches: origins, and pins that keep the log (D7)

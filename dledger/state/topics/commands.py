@@ -46,7 +46,7 @@ from dledger.state.topics.layout import (
     with_read,
 )
 from dledger.state.topics.table import IMPORTED_ROWS_MAX, TopicTable
-from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.state.values import AS_THE_CLUSTER, LayoutPart, Retention, Topic, TopicType
 from dledger.types import Entry
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
@@ -57,7 +57,7 @@ from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, GROUP_TOPIC_PREFIXES, 
 class CreateTopic(Command[TopicChanged]):
     """Create a topic, in the control group. The caller draws the id at random."""
 
-    NUMBER: ClassVar = 13
+    NUMBER: ClassVar = 58
 
     topic_id: bytes
     name: str
@@ -67,6 +67,7 @@ class CreateTopic(Command[TopicChanged]):
     permission: UInt8
     known_index: UInt64 = 0
     """An index of this log that was applied before anybody was told the id."""
+    retention: Retention = AS_THE_CLUSTER
 
     def apply(self, state: State, entry: Entry) -> TopicChanged | Refused:
         """Create, or find the same: the same call twice has the same answer."""
@@ -75,7 +76,7 @@ class CreateTopic(Command[TopicChanged]):
         layout = with_read(self.layout, self.read_queues)
         topic = Topic(
             self.topic_id, self.name, self.type, 1, layout, queues_of(self.layout),
-            self.read_queues, self.permission, entry.ref.index,
+            self.read_queues, self.permission, entry.ref.index, retention=self.retention,
         )  # fmt: skip
         check_topic(topic)
         check_not_reserved(topic.name)
@@ -103,7 +104,7 @@ class CreateTopic(Command[TopicChanged]):
 class UpdateTopic(Command[TopicChanged]):
     """Change a topic, in the control group. Empty or 0 leaves a field as it is."""
 
-    NUMBER: ClassVar = 15
+    NUMBER: ClassVar = 59
 
     topic_id: bytes
     layout: tuple[LayoutPart, ...] = ()
@@ -111,6 +112,9 @@ class UpdateTopic(Command[TopicChanged]):
     read_queues: UInt32 = 0
     """0: every queue that is read goes on being read."""
     permission: UInt8 = 0
+    retention_time_ms: tuple[UInt64, ...] = ()
+    """Empty, or one value."""
+    retention_size: tuple[UInt64, ...] = ()
 
     def apply(self, state: State, entry: Entry) -> TopicChanged | Refused:
         """Change the fields that are given."""
@@ -129,6 +133,10 @@ class UpdateTopic(Command[TopicChanged]):
             read_queues=read_queues,
             permission=self.permission or topic.permission,
             control_index=entry.ref.index,
+            retention=Retention(
+                *(self.retention_time_ms[:1] or (topic.retention.time_ms,)),
+                *(self.retention_size[:1] or (topic.retention.size,)),
+            ),
         )
         if (layout, write_queues) != (topic.layout, topic.write_queues):
             changed = replace(changed, layout_version=topic.layout_version + 1)
@@ -193,7 +201,7 @@ class ForgetTopics(Command[TopicsForgotten]):
 class ImportTopic(Command[TopicChanged]):
     """Take over a decision of the control group, in another group."""
 
-    NUMBER: ClassVar = 49
+    NUMBER: ClassVar = 60
     ROWS_READ_MAX: ClassVar = QUEUES_PER_TOPIC_MAX
 
     topic: Topic
@@ -301,6 +309,7 @@ def _differences(known: Topic, wanted: Topic) -> str:
         ("layout", _layout_text(known), _layout_text(wanted)),
         ("read queues", known.read_queues, wanted.read_queues),
         ("permission", known.permission, wanted.permission),
+        ("retention", known.retention.describe(), wanted.retention.describe()),
     ]
     different = [f"{field} {has}, not {asked}" for field, has, asked in rows if has != asked]
     return f"with {'; '.join(different)}" if different else ""

@@ -7,7 +7,13 @@ from itertools import groupby
 
 from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.limits import GROUP_NAME_LENGTH_MAX, QUEUES_PER_TOPIC_MAX
+from dledger_proto.limits import (
+    GROUP_NAME_LENGTH_MAX,
+    QUEUES_PER_TOPIC_MAX,
+    RETENTION_DEFAULT,
+    RETENTION_FOREVER,
+    TIME_MS_MAX,
+)
 from dledger_proto.names import check_name, check_topic_name
 
 
@@ -40,6 +46,9 @@ def check_topic(topic: Topic) -> None:
         raise _invalid(f"settings of {len(topic.settings)} consumer groups, at most 1")
     for settings in topic.settings:
         settings.check()
+    time_ms = topic.retention.time_ms
+    if time_ms not in (RETENTION_DEFAULT, RETENTION_FOREVER) and time_ms > TIME_MS_MAX:
+        raise _invalid(f"retention time {time_ms} ms, at most {TIME_MS_MAX}")
     if not 0 < topic.permission <= PERMISSION_READ | PERMISSION_WRITE or topic.permission & 1:
         raise _invalid(f"permission {topic.permission}: 4 (read), 2 (write) or 6")
 

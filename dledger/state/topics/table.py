@@ -7,8 +7,9 @@ Owns: the topic rows, their bounds, finding topics. Not: the rules of the comman
                                        write_queues u32, read_queues u32, control_index u64,
                                        name size u8, name, parts u16, (group size u8, group,
                                        queues u32)*; nothing more, or the settings of the
-                                       consumer group that the topic is: u16 count (1), then as
-                                       in a command
+                                       consumer group that the topic is: u16 count (0 or 1),
+                                       then as in a command; nothing more, or the retention:
+                                       time_ms u64, size u64
 
     11 deleted_ms u64, topic_id     -> empty: deleted topics in the order of counted time
     01 "forgotten"                  -> control_index u64: the floor (`commands.py`); absent: 0
@@ -25,7 +26,7 @@ from dledger.state.commands.codec import Body, codec_of
 from dledger.state.consumers.settings import GroupSettings
 from dledger.state.counted_time import CountedTime
 from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after, rows_in
-from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.state.values import AS_THE_CLUSTER, LayoutPart, Retention, Topic, TopicType
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import DELETED_TOPIC_KEPT_MS, DELETED_TOPICS_MAX, TOPICS_MAX
 
@@ -40,6 +41,7 @@ _HEAD: Final = struct.Struct("<BBBxIIIQ")
 _QUEUES: Final = struct.Struct("<I")
 _PARTS: Final = struct.Struct("<H")
 _SETTINGS: Final = codec_of(tuple[GroupSettings, ...])
+_RETENTION: Final = codec_of(Retention)
 _change: Final[Callable[[Topic], tuple[int, bytes]]] = attrgetter("control_index", "topic_id")
 
 
@@ -56,8 +58,11 @@ def encode_topic(topic: Topic) -> bytes:
     for part in topic.layout:
         group = part.group.encode()
         parts += (bytes((len(group),)), group, _QUEUES.pack(part.queues))
-    if topic.settings:
+    has_retention = topic.retention != AS_THE_CLUSTER
+    if topic.settings or has_retention:
         _SETTINGS.write(topic.settings, parts)
+    if has_retention:
+        _RETENTION.write(topic.retention, parts)
     return b"".join(parts)
 
 
@@ -75,10 +80,12 @@ def decode_topic(topic_id: bytes, value: bytes) -> Topic:
         at += 1 + value[at]
         layout.append(LayoutPart(group, _QUEUES.unpack_from(value, at)[0]))
         at += _QUEUES.size
-    settings = _SETTINGS.read(Body(value, at)) if at < len(value) else ()
+    body = Body(value, at)
+    settings = _SETTINGS.read(body) if at < len(value) else ()
+    retention = _RETENTION.read(body) if body.at < len(value) else AS_THE_CLUSTER
     return Topic(
         topic_id, name, TopicType(kind), version, tuple(layout), written, read, permission,
-        control_index, bool(deleted), settings,
+        control_index, bool(deleted), settings, retention,
     )  # fmt: skip
 
 

@@ -132,6 +132,8 @@ class Topic(_message.Message):
     CONSUMER_GROUP_FIELD_NUMBER: _builtins.int
     COORDINATOR_FIELD_NUMBER: _builtins.int
     DEAD_LETTER_TOPIC_ID_FIELD_NUMBER: _builtins.int
+    RETENTION_MS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
     id: _builtins.bytes
     """16 bytes"""
     name: _builtins.str
@@ -149,6 +151,12 @@ class Topic(_message.Message):
     coordinator: _builtins.str
     """the broker group that keeps the consumers"""
     dead_letter_topic_id: _builtins.bytes
+    retention_ms: _builtins.int
+    """How long messages stay; 0: as the cluster is configured, 2^64-1: no bound.
+    since they were stored
+    """
+    retention_bytes: _builtins.int
+    """of the batches of each queue"""
     @_builtins.property
     def layout(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayoutPart]:
         """all queues that ever were: a number stays with its group"""
@@ -173,10 +181,12 @@ class Topic(_message.Message):
         consumer_group: Global___ConsumerGroupSettings | None = ...,
         coordinator: _builtins.str = ...,
         dead_letter_topic_id: _builtins.bytes = ...,
+        retention_ms: _builtins.int = ...,
+        retention_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group", "control_index", b"control_index", "coordinator", b"coordinator", "dead_letter_topic_id", b"dead_letter_topic_id", "deleted", b"deleted", "id", b"id", "layout", b"layout", "layout_version", b"layout_version", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "type", b"type", "write_queues", b"write_queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_group", b"consumer_group", "control_index", b"control_index", "coordinator", b"coordinator", "dead_letter_topic_id", b"dead_letter_topic_id", "deleted", b"deleted", "id", b"id", "layout", b"layout", "layout_version", b"layout_version", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "type", b"type", "write_queues", b"write_queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -986,6 +996,8 @@ class CreateTopicRequest(_message.Message):
     AUTOMATIC_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     KNOWN_INDEX_FIELD_NUMBER: _builtins.int
+    RETENTION_MS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     type: Global___TopicType.ValueType
     write_queues_per_group: _builtins.int
@@ -1002,6 +1014,9 @@ class CreateTopicRequest(_message.Message):
     """
     known_index: _builtins.int
     """with a topic_id; 0: create nothing, tell what to say here"""
+    retention_ms: _builtins.int
+    """as in Topic"""
+    retention_bytes: _builtins.int
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """empty: every eligible group"""
@@ -1018,10 +1033,12 @@ class CreateTopicRequest(_message.Message):
         automatic: _builtins.bool = ...,
         topic_id: _builtins.bytes = ...,
         known_index: _builtins.int = ...,
+        retention_ms: _builtins.int = ...,
+        retention_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "groups", b"groups", "known_index", b"known_index", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "topic_id", b"topic_id", "type", b"type", "write_queues_per_group", b"write_queues_per_group"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "groups", b"groups", "known_index", b"known_index", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "topic_id", b"topic_id", "type", b"type", "write_queues_per_group", b"write_queues_per_group"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1067,11 +1084,16 @@ class UpdateTopicRequest(_message.Message):
     PERMISSION_FIELD_NUMBER: _builtins.int
     READ_QUEUES_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
+    RETENTION_MS_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     permission: _builtins.int
     """0: unchanged"""
     read_queues: _builtins.int
     """0: unchanged"""
+    retention_ms: _builtins.int
+    """absent: unchanged; else as in Topic"""
+    retention_bytes: _builtins.int
     @_builtins.property
     def layout(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayoutPart]:
         """empty: unchanged; else of the queues that take messages from now on"""
@@ -1083,12 +1105,21 @@ class UpdateTopicRequest(_message.Message):
         permission: _builtins.int = ...,
         read_queues: _builtins.int = ...,
         layout: _abc.Iterable[Global___LayoutPart] | None = ...,
+        retention_ms: _builtins.int | None = ...,
+        retention_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout", "name", b"name", "permission", b"permission", "read_queues", b"read_queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "layout", b"layout", "name", b"name", "permission", b"permission", "read_queues", b"read_queues", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__retention_bytes: _TypeAlias = _typing.Literal["retention_bytes"]  # noqa: Y015
+    _WhichOneofArgType__retention_bytes: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__retention_ms: _TypeAlias = _typing.Literal["retention_ms"]  # noqa: Y015
+    _WhichOneofArgType__retention_ms: _TypeAlias = _typing.Literal["_retention_ms", b"_retention_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_bytes) -> _WhichOneofReturnType__retention_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_ms) -> _WhichOneofReturnType__retention_ms | None: ...
 
 Global___UpdateTopicRequest: _TypeAlias = UpdateTopicRequest  # noqa: Y015
 

@@ -84,8 +84,9 @@ def test_create_prints_a_table_for_people(
     )
     assert cluster.run("topic", "create", "t") == 0
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
-        "topic  type    layout  write queues  read queues  permission",
-        "t      normal  g:2                2            2  rw",
+        "topic  type    layout  write queues  read queues  permission  retention time  "
+        "retention size",
+        "t      normal  g:2                2            2  rw          default         default",
         "these groups take the change later: h",
     ]
 
@@ -127,7 +128,8 @@ def test_nothing_to_update_is_bad_input(
 ) -> None:
     assert cluster.run("topic", "update", "t") == 2
     assert capsys.readouterr().err == (
-        "error: nothing to change; give --queues, --read-queues or --permission\n"
+        "error: nothing to change; give --queues, --read-queues, --permission, --retention-time "
+        "or --retention-size\n"
     )
 
 

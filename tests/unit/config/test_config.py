@@ -230,7 +230,8 @@ def test_unknown_keys_name_the_nearest_known_one(file: Path) -> None:
         ("loglevel", "log.level"),
         ("log.levle", "log.level"),
         ("zzz", ""),
-        ("fileReservedTime", ""),
+        ("fileReservedTime", "topics.retention_ms"),
+        ("deleteWhen", ""),
         ("autoCreateSubscriptionGroup", "consumer_groups.auto_create"),
     ],
 )
@@ -246,13 +247,13 @@ def test_unknown_variables_name_the_nearest(file: Path) -> None:
 
 
 def test_what_only_rocketmq_has_is_told_as_such(file: Path) -> None:
-    told = "RocketMQ's; dledger keeps messages until `dledger trim` deletes them"
-    assert lines(file, None, DLEDGER_FILERESERVEDTIME="72") == [
-        f"DLEDGER_FILERESERVEDTIME = 72: unknown variable; {told}"
+    told = "RocketMQ's; dledger deletes messages as they expire, see topics.retention_ms"
+    assert lines(file, None, DLEDGER_DELETEWHEN="04") == [
+        f"DLEDGER_DELETEWHEN = 04: unknown variable; {told}"
     ]
     text = file.read_text()
-    assert lines(file, f"fileReservedTime = 72\n{text}") == [
-        f"fileReservedTime = 72 (file member.toml): unknown key; {told}"
+    assert lines(file, f"deleteWhen = 4\n{text}") == [
+        f"deleteWhen = 4 (file member.toml): unknown key; {told}"
     ]
 
 

@@ -34,6 +34,7 @@ from dledger.state.progress.dead_letters import SettleDeadLetters
 from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.progress.start import BeginQueues, NewQueue
 from dledger.state.progress.wave import ResumeGroup
+from dledger.state.queues.expire import Bound, ExpireRecords, Expiring
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
 from dledger.state.timers.commands import FireTimers, RecallTimer
@@ -44,7 +45,7 @@ from dledger.state.topics.commands import (
     ImportTopic,
     UpdateTopic,
 )
-from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.state.values import LayoutPart, Retention, Topic, TopicType
 from dledger_proto.errors import Code, DledgerError
 
 A = b"a" * 16
@@ -53,6 +54,8 @@ B = b"b" * 16
 HEX_B = "62" * 16
 LAYOUT = (LayoutPart("g1", 4), LayoutPart("g2", 2))
 HEX_LAYOUT = "0200" + "0200" + "6731" + "04000000" + "0200" + "6732" + "02000000"
+RETENTION = Retention(7, 258)
+HEX_RETENTION = "0700000000000000" + "0201000000000000"
 SETTINGS = GroupSettings(
     "g1", B, ConsumeOrder.KEY, (5, 7), 3, False, StartFrom.TIME, -2, 1, 2, "circle", 4, 6, True
 )
@@ -80,28 +83,29 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         "ExpireProducers elapsed_ms=-2 expiry_ms=7",
     ),
     (
-        CreateTopic(A, "t", TopicType.DELAY, LAYOUT, 6, 6, 258),
-        "0d01" + HEX_A + "0100" + "74" + "02" + HEX_LAYOUT + "06000000" + "06"
-        + "0201000000000000",
+        CreateTopic(A, "t", TopicType.DELAY, LAYOUT, 6, 6, 258, RETENTION),
+        "3a01" + HEX_A + "0100" + "74" + "02" + HEX_LAYOUT + "06000000" + "06"
+        + "0201000000000000" + HEX_RETENTION,
         f"CreateTopic topic_id={HEX_A} name=t type=DELAY layout=g1:4,g2:2 read_queues=6 "
-        "permission=6 known_index=258",
+        "permission=6 known_index=258 retention=7ms/258B",
     ),
     (
         ImportTopic(TOPIC, B),
-        "3101" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
-        + "06000000" + "04" + "4d00000000000000" + "01" + "0000" + HEX_B,
+        "3c01" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
+        + "06000000" + "04" + "4d00000000000000" + "01" + "0000" + "00" * 16 + HEX_B,
         f"ImportTopic topic=(topic_id={HEX_A} name=t type=FIFO layout_version=3 layout=g1:4,g2:2 "
         "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True "
-        "settings=-) "
+        "settings=- retention=0ms/0B) "
         f"control_id={HEX_B}",
     ),
     (
-        ImportTopic(replace(TOPIC, settings=(SETTINGS,)), B),
-        "3101" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
-        + "06000000" + "04" + "4d00000000000000" + "01" + "0100" + HEX_SETTINGS + HEX_B,
+        ImportTopic(replace(TOPIC, settings=(SETTINGS,), retention=RETENTION), B),
+        "3c01" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
+        + "06000000" + "04" + "4d00000000000000" + "01" + "0100" + HEX_SETTINGS
+        + HEX_RETENTION + HEX_B,
         f"ImportTopic topic=(topic_id={HEX_A} name=t type=FIFO layout_version=3 layout=g1:4,g2:2 "
         "write_queues=5 read_queues=6 permission=4 control_index=77 deleted=True "
-        f"settings={SHOWN_SETTINGS}) "
+        f"settings={SHOWN_SETTINGS} retention=7ms/258B) "
         f"control_id={HEX_B}",
     ),
     (
@@ -126,9 +130,15 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         f"WidenConsumerGroup group_id={HEX_A} layout=g1:4,g2:2",
     ),
     (
-        UpdateTopic(A, (), 9, 2),
-        "0f01" + HEX_A + "0000" + "09000000" + "02",
-        f"UpdateTopic topic_id={HEX_A} layout=- read_queues=9 permission=2",
+        UpdateTopic(A, (), 9, 2, (), (258,)),
+        "3b01" + HEX_A + "0000" + "09000000" + "02" + "0000" + "0100" + "0201000000000000",
+        f"UpdateTopic topic_id={HEX_A} layout=- read_queues=9 permission=2 retention_time_ms=- "
+        "retention_size=258",
+    ),
+    (
+        ExpireRecords((Expiring(A, 3, 55, Bound.SIZE),), RETENTION),
+        "3d01" + "0100" + HEX_A + "03000000" + "3700000000000000" + "01" + HEX_RETENTION,
+        f"ExpireRecords queues={HEX_A}/3@55(SIZE) default=7ms/258B",
     ),
     (
         ForgetTopics(7, 258),
@@ -251,6 +261,17 @@ def test_the_list_is_complete() -> None:
             "1101" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
             + "06000000" + "04" + "4d00000000000000" + "01" + HEX_B,
         ),
+        (
+            ImportTopic(replace(TOPIC, settings=(SETTINGS,)), B),
+            "3101" + HEX_A + "0100" + "74" + "01" + "03000000" + HEX_LAYOUT + "05000000"
+            + "06000000" + "04" + "4d00000000000000" + "01" + "0100" + HEX_SETTINGS + HEX_B,
+        ),
+        (
+            CreateTopic(A, "t", TopicType.DELAY, LAYOUT, 6, 6, 258),
+            "0d01" + HEX_A + "0100" + "74" + "02" + HEX_LAYOUT + "06000000" + "06"
+            + "0201000000000000",
+        ),
+        (UpdateTopic(A, (), 9, 2), "0f01" + HEX_A + "0000" + "09000000" + "02"),
     ],
 )  # fmt: skip
 def test_what_an_older_dledger_wrote_is_read(command: Command[object], data: str) -> None:

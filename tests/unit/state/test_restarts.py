@@ -18,6 +18,7 @@ from dledger.state.offsets import CommitOffset
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
 from dledger.state.progress.commits import CommitOffsets
+from dledger.state.queues.expire import Bound, ExpireRecords, Expiring
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
 from dledger.state.results import Appended
@@ -28,7 +29,7 @@ from dledger.state.topics.commands import (
     ImportTopic,
     UpdateTopic,
 )
-from dledger.state.values import LayoutPart, Topic, TopicType
+from dledger.state.values import LayoutPart, Retention, Topic, TopicType
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import DledgerError
 from tests.sim.member.small_tables import small_tables
@@ -162,6 +163,7 @@ class Load:
         commit = CommitOffset(topic, queue, offset)
         drawn: list[tuple[int, Command[object]]] = [
             (12, Trim(topic, queue, offset)),
+            (6, self._expiry(topic, queue, offset)),
             (6, ImportTopic(self._topic(topic))),
             (4, self._registration()),
             (4, CommitOffsets("g", (commit,), random.random() < 0.2)),
@@ -178,6 +180,11 @@ class Load:
         ]
         weights = [weight for weight, _ in drawn]
         return random.choices([each for _, each in drawn], weights)[0]
+
+    def _expiry(self, topic: bytes, queue: int, offset: int) -> Command[object]:
+        why = self._random.choice(list(Bound))
+        default = Retention(self._random.choice((1, 100_000)), self._random.choice((0, 1)))
+        return ExpireRecords((Expiring(topic, queue, offset, why),), default)
 
     def _give_anew(self, topic_id: bytes) -> None:
         """Let the id of a topic that is forgotten be another one's: callers draw ids."""

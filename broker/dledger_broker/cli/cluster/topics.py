@@ -1,7 +1,7 @@
 """`dledger topic`: create, list, describe, update, delete."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -22,7 +22,8 @@ from dledger_broker.cli.output import (
     print_rows,
     say,
 )
-from dledger_proto.limits import QUEUES_PER_TOPIC_MAX
+from dledger_broker.cli.values import parse_duration, parse_size
+from dledger_proto.limits import QUEUES_PER_TOPIC_MAX, RETENTION_DEFAULT, RETENTION_FOREVER
 from dledger_proto.names import GROUP_TOPIC_PREFIXES
 from dledger_proto.v1.broker_pb2 import (
     CreateTopicReply,
@@ -40,7 +41,14 @@ from dledger_proto.v1.broker_pb2 import (
 from dledger_proto.v1.broker_pb2_grpc import AdminStub, BrokerStub
 
 _PERMISSIONS: Final = {"r": 4, "w": 2, "rw": 6}
-_COLUMNS: Final = ("topic", "type", "layout", "write_queues", "read_queues", "permission")
+_COLUMNS: Final = (
+    "topic", "type", "layout", "write_queues", "read_queues", "permission", "retention_time",
+    "retention_size",
+)  # fmt: skip
+_BOUNDS: Final[dict[str, int | None]] = {
+    "": None, "default": RETENTION_DEFAULT, "forever": RETENTION_FOREVER,
+}  # fmt: skip
+"""Words for a bound of the retention; the empty one leaves it as it is."""
 
 TopicName = Annotated[str, typer.Argument(help="Name of the topic.", show_default=False)]
 
@@ -78,6 +86,16 @@ def create(
         list[str] | None,
         typer.Option("--group", help="Only this group (repeatable); default: all groups."),
     ] = None,
+    retention_time: Annotated[
+        str,
+        typer.Option(help="Messages stay for this time: 12h, 7d; forever; default: the cluster's."),
+    ] = "default",
+    retention_size: Annotated[
+        str,
+        typer.Option(
+            help="Bytes that each queue keeps: 64m, 10g; forever; default: the cluster's."
+        ),
+    ] = "default",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
@@ -90,6 +108,8 @@ def create(
         read_queues=read_queues,
         permission=_permission(permission),
         groups=groups or [],
+        retention_ms=_retention(retention_time, "--retention-time", parse_duration) or 0,
+        retention_bytes=_retention(retention_size, "--retention-size", parse_size) or 0,
     )
     with Cluster(name_servers, timeout) as cluster:
         reply = cluster.call(lambda channel: AdminStub(channel).CreateTopic, request, write=True)
@@ -151,11 +171,19 @@ def update(
     queues: Annotated[int, _queues("Write queues in each of its groups; 0: unchanged.")] = 0,
     read_queues: Annotated[int, _queues("Read queues over all groups; 0: unchanged.")] = 0,
     permission: Annotated[str, typer.Option(help="rw, r or w; default: unchanged.")] = "",
+    retention_time: Annotated[
+        str,
+        typer.Option(help="As of create; `default` is the cluster's; left out: unchanged."),
+    ] = "",
+    retention_size: Annotated[
+        str,
+        typer.Option(help="As of create; `default` is the cluster's; left out: unchanged."),
+    ] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change a topic's queues or permission.
+    """Change a topic's queues, permission or retention.
 
     Shrink a topic in two steps: lower the write queues, wait until consumers have read the closed
     queues, then lower the read queues. Bulk reads and exports still read closed queues. A queue's
@@ -163,8 +191,13 @@ def update(
     can only go down to a number that each of them had before. Closed queues are opened again before
     new ones are made.
     """
-    if not (queues or read_queues or permission):
-        bad_input("nothing to change", "give --queues, --read-queues or --permission")
+    if not (queues or read_queues or permission or retention_time or retention_size):
+        bad_input(
+            "nothing to change",
+            "give --queues, --read-queues, --permission, --retention-time or --retention-size",
+        )
+    retention_ms = _retention(retention_time, "--retention-time", parse_duration)
+    retention_bytes = _retention(retention_size, "--retention-size", parse_size)
     with Cluster(name_servers, timeout) as cluster:
         layout = resized(cluster.topic(name), queues) if queues else []
         request = UpdateTopicRequest(
@@ -172,6 +205,8 @@ def update(
             permission=_permission(permission) if permission else 0,
             read_queues=read_queues,
             layout=layout,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
         )
         reply = cluster.call(lambda channel: AdminStub(channel).UpdateTopic, request, write=True)
     _print_changed(reply, _COLUMNS, as_json=as_json)
@@ -252,6 +287,8 @@ def topic_row(topic: Topic) -> dict[str, object]:
         "write_queues": topic.write_queues,
         "read_queues": topic.read_queues,
         "permission": permission,
+        "retention_time": _shown_bound(topic.retention_ms, "ms"),
+        "retention_size": _shown_bound(topic.retention_bytes, ""),
         "control_index": topic.control_index,
         "deleted": topic.deleted,
     }
@@ -288,6 +325,22 @@ def queue_bounds(cluster: Cluster, topic: Topic) -> list[QueueBounds]:
             for queue, row in zip(queues, reply.rows, strict=True)
         ]
     return found
+
+
+def _retention(text: str, option: str, parse: Callable[[str, str], int]) -> int | None:
+    """Return a bound as the wire has it; None: the option was left out."""
+    if text in _BOUNDS:
+        return _BOUNDS[text]
+    bound = parse(text, option)
+    if not bound:
+        bad_input(f"{option}: {text}, must be above 0", "use `default` or `forever`")
+    return bound
+
+
+def _shown_bound(bound: int, unit: str) -> str:
+    """Return a bound of a topic's retention as people read it."""
+    names = {number: name for name, number in _BOUNDS.items()}
+    return names.get(bound) or f"{bound}{unit}"
 
 
 def _permission(text: str) -> int:

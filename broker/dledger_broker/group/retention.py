@@ -1,0 +1,121 @@
+"""A duty: the leader asks to delete what the retention of topics lets go (S60). Pure.
+
+Owns: which queues are looked at when, and what is asked for each. Not owned: what may go
+(`dledger.state.queues.expire` decides), how bytes are counted (`queue_sizes`), nor segments: each
+member deletes those below the head of the log by itself.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from dledger.state.queries import Queries
+from dledger.state.queues.expire import (
+    DONE_KEPT_MS,
+    EXPIRED_QUEUES_MAX,
+    Bound,
+    ExpireRecords,
+    Expiring,
+    effective,
+)
+from dledger.state.queues.table import QueueId
+from dledger.state.results import RecordsExpired
+from dledger.state.values import Retention, Topic
+from dledger_broker.group.duty import Duty, Look
+from dledger_broker.group.queue_sizes import QueueSizes
+from dledger_proto.limits import RETENTION_FOREVER
+
+LOOK_SECONDS: Final = 10.0
+"""How often a leader looks."""
+QUEUES_PER_LOOK: Final = 256
+"""The next look goes on with the others."""
+
+
+class RetentionDuty(Duty):
+    """Asks only when something would go."""
+
+    name = "delete expired messages"
+
+    def __init__(self, default: Retention) -> None:
+        super().__init__(LOOK_SECONDS)
+        self._default = default
+        self._look_at = 0.0
+        self._term: int | None = None
+        self._sizes = QueueSizes()
+        self._bounded: set[QueueId] = set()
+        """Queues with a bound of size that this round has seen."""
+        self._round: Iterator[tuple[Topic, int]] | None = None
+        self._left: list[Expiring] = []
+        """What this look found and nobody has asked for yet."""
+        self._asked: tuple[Expiring, ...] = ()
+
+    def due(self, look: Look) -> ExpireRecords | None:
+        """See `Duty.due`."""
+        if look.leads_term is None or look.time_ms is None:
+            return None
+        if look.leads_term != self._term:
+            self._term, self._round = look.leads_term, None
+            self._sizes.clear()
+        if look.now < self._look_at:
+            return None
+        self._look_at = look.now + self.period
+        self._left = []
+        for topic, number in self._next_queues(look.state):
+            self._left += self._expiring(look.state, topic, number, look.time_ms)
+        return self._next()
+
+    def rest(self, result: object) -> ExpireRecords | None:
+        """See `Duty.rest`: the next queues. What a refusal leaves, a later round finds."""
+        assert isinstance(result, RecordsExpired), result
+        return self._next()
+
+    def _next(self) -> ExpireRecords | None:
+        self._asked = tuple(self._left[:EXPIRED_QUEUES_MAX])
+        del self._left[:EXPIRED_QUEUES_MAX]
+        return ExpireRecords(self._asked, self._default) if self._asked else None
+
+    def count(self, result: object) -> int:
+        """See `Duty.count`: queues that got a higher minimum."""
+        assert isinstance(result, RecordsExpired), result
+        return sum(
+            trimmed.minimum >= asked.offset
+            for asked, trimmed in zip(self._asked, result.queues, strict=True)
+        )
+
+    def _next_queues(self, state: Queries) -> Iterator[tuple[Topic, int]]:
+        """Iterate over the next queues of the round; a look behind its end begins the next."""
+        if self._round is None:
+            self._round = ((t, q) for t in state.topics() for q in state.written_queues(t))
+        for _ in range(QUEUES_PER_LOOK):
+            queue = next(self._round, None)
+            if queue is None:
+                self._sizes.keep(self._bounded)
+                self._bounded = set()
+                self._round = None
+                return
+            yield queue
+
+    def _expiring(
+        self, state: Queries, topic: Topic, number: int, time_ms: int
+    ) -> Iterator[Expiring]:
+        known = state.topic_by_id(topic.topic_id)
+        if known is None or known.deleted:
+            return
+        queue = topic.topic_id, number
+        minimum, maximum = state.queue_bounds(*queue)
+        bound = effective(known.retention, self._default)
+        offset = minimum
+        why = Bound.TIME
+        if bound.time_ms != RETENTION_FOREVER:
+            offset = state.offset_by_time(*queue, time_ms - bound.time_ms)
+        if bound.size != RETENTION_FOREVER:
+            self._bounded.add(queue)
+            over = self._sizes.over(state, queue, (minimum, maximum), bound.size)
+            if over > offset:
+                offset, why = over, Bound.SIZE
+        if known.consumer_group is not None:
+            done = state.finished_retries(*queue)
+            done = min(done, state.offset_by_time(*queue, time_ms - DONE_KEPT_MS))
+            if done > offset:
+                offset, why = done, Bound.DONE
+        if offset > minimum:
+            yield Expiring(*queue, offset, why)

@@ -1,0 +1,74 @@
+"""Known bugs of retention: what is deleted too early, or although somebody needs it (S60)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.rewrite import Edit
+
+EXPIRE: Final = "dledger.state.queues.expire:ExpireRecords"
+STATE: Final = "unit.state.test_expire"
+DUTY: Final = "unit.broker.test_retention"
+
+RETENTION_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "expired-by-the-leaders-word",
+        "apply follows the leader, who may propose by a wrong clock (S60, D8)",
+        [
+            Edit(
+                f"{EXPIRE}._allowed",
+                "allowed = state.queues.offset_by_time(queue, time_ms - kept_ms)",
+                "allowed = queue.maximum",
+            )
+        ],
+        [f"{STATE}.test_records_go_when_they_are_older_than_the_retention"],
+    ),
+    Mutant(
+        "expired-above-a-hold",
+        "what a reader holds goes all the same when it is old enough (S52)",
+        [
+            Edit(
+                f"{EXPIRE}._expire",
+                "result = Trim(*queue.id, offset).apply(state, entry)",
+                "state.queues.raise_minimum(queue, offset)\n        result = Trimmed(offset)",
+            )
+        ],
+        [f"{STATE}.test_a_hold_keeps_what_is_expired"],
+    ),
+    Mutant(
+        "expired-although-kept-for-ever",
+        "a topic without a bound loses what a leader names (S60)",
+        [
+            Edit(
+                f"{EXPIRE}._allowed",
+                "if kept_ms == RETENTION_FOREVER:\n                return queue.minimum",
+                "if kept_ms == RETENTION_FOREVER:\n                return queue.maximum",
+            )
+        ],
+        [f"{STATE}.test_a_topic_that_keeps_all_keeps_all"],
+    ),
+    Mutant(
+        "retries-go-before-they-are-done",
+        "a retry that waits for its consumer group is deleted after ten minutes (I20)",
+        [
+            Edit(
+                f"{EXPIRE}._allowed",
+                "return min(allowed, state.finished_retries(topic, queue))",
+                "return allowed",
+            )
+        ],
+        [f"{STATE}.test_a_retry_that_is_not_done_stays"],
+    ),
+    Mutant(
+        "cut-below-its-bound",
+        "a queue is cut although less than its bound of size would be left (S60)",
+        [
+            Edit(
+                "dledger_broker.group.queue_sizes:QueueSizes._count",
+                "measured.total - measured.chunks[0][1] >= measured.bound",
+                "measured.total >= measured.bound",
+            )
+        ],
+        [f"{DUTY}.test_a_queue_is_cut_to_its_bound_of_size"],
+    ),
+)

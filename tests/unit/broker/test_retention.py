@@ -1,0 +1,165 @@
+"""The duty that deletes expired messages: what it looks at, and what it asks for."""
+
+import pytest
+
+from dledger.state.offsets import CommitOffset
+from dledger.state.progress.commits import CommitOffsets
+from dledger.state.queues.expire import DONE_KEPT_MS, Bound, ExpireRecords, Expiring
+from dledger.state.queues.trim import Trim
+from dledger.state.results import RecordsExpired, Trimmed
+from dledger.state.topics.commands import DeleteTopic, UpdateTopic
+from dledger.state.values import LayoutPart, Retention
+from dledger_broker.group import retention
+from dledger_broker.group.duty import EVERYTHING, Look
+from dledger_broker.group.queue_sizes import CHUNK_BYTES_MIN, CHUNKS_PER_BOUND
+from dledger_broker.group.retention import LOOK_SECONDS, RetentionDuty
+from dledger_proto.limits import RETENTION_FOREVER
+from tests.unit.state.groups_kit import BILLING
+from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, create, started
+from tests.unit.state.test_failures import fail, fire, ready
+
+HOUR = 3_600_000
+DEFAULT = Retention(2 * HOUR, RETENTION_FOREVER)
+
+
+class Leading:
+    """A leader that looks whenever the test says so."""
+
+    def __init__(self, driven: Driven) -> None:
+        self.driven = driven
+        self.duty = RetentionDuty(DEFAULT)
+        self.term: int | None = 1
+        self.now = 100.0
+
+    def looks(self, time_ms: int | None, after: float = LOOK_SECONDS) -> ExpireRecords | None:
+        self.now += after
+        queries = self.driven.machine.queries
+        return self.duty.due(Look(self.term, EVERYTHING, queries, self.now, time_ms))
+
+    def does_its_duty(self, time_ms: int) -> int:
+        """Look once, and propose what is due; return how many queues got a higher minimum."""
+        command, count = self.looks(time_ms), 0
+        while command is not None:
+            result = self.driven.one(command, time_ms=time_ms)
+            assert isinstance(result, RecordsExpired), result
+            count += self.duty.count(result)
+            command = self.duty.rest(result)
+        return count
+
+
+def bounds(driven: Driven, queue: int = 0) -> tuple[int, int]:
+    """Return the bounds of a queue."""
+    return driven.machine.queries.queue_bounds(TOPIC, queue)
+
+
+@pytest.fixture
+def leading() -> Leading:
+    """Return a leader with one topic, two records an hour in each of two queues."""
+    driven = started()
+    for hour in (1, 2, 3):
+        driven.append(batch(2), batch(2, queue=1), time_ms=hour * HOUR)
+    return Leading(driven)
+
+
+def test_expired_records_of_all_queues_go_at_once(leading: Leading) -> None:
+    assert leading.looks(3 * HOUR) is None, "nothing is older than two hours"
+    assert leading.looks(4 * HOUR) == ExpireRecords(
+        (Expiring(TOPIC, 0, 2, Bound.TIME), Expiring(TOPIC, 1, 2, Bound.TIME)), DEFAULT
+    )
+    assert leading.does_its_duty(9 * HOUR) == 2
+    assert bounds(leading.driven) == bounds(leading.driven, 1) == (6, 6)
+    assert leading.looks(20 * HOUR) is None
+
+
+def test_only_a_leader_that_knows_the_time_asks(leading: Leading) -> None:
+    assert leading.looks(None) is None
+    leading.term = None
+    assert leading.looks(9 * HOUR) is None
+    leading.term = 2
+    assert leading.looks(9 * HOUR)
+    assert leading.looks(9 * HOUR, after=LOOK_SECONDS / 2) is None, "not so soon again"
+
+
+def test_a_topic_may_keep_its_messages_longer_or_shorter(leading: Leading) -> None:
+    leading.driven.one(UpdateTopic(TOPIC, retention_time_ms=(RETENTION_FOREVER,)))
+    assert leading.looks(99 * HOUR) is None
+    leading.driven.one(UpdateTopic(TOPIC, retention_time_ms=(HOUR,)))
+    assert leading.does_its_duty(3 * HOUR + 1) == 2
+    assert bounds(leading.driven) == (4, 6)
+
+
+def test_a_look_goes_on_where_the_one_before_ended(
+    leading: Leading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "QUEUES_PER_LOOK", 1)
+    assert [leading.does_its_duty(9 * HOUR) for _ in range(4)] == [1, 1, 0, 0]
+
+
+def test_one_command_names_some_queues_and_the_rest_follows(
+    leading: Leading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "EXPIRED_QUEUES_MAX", 1)
+    command = leading.looks(9 * HOUR)
+    assert command is not None
+    assert len(command.queues) == 1
+    assert leading.does_its_duty(9 * HOUR) == 2
+
+
+def test_queues_of_other_groups_and_of_deleted_topics_are_not_asked_for(leading: Leading) -> None:
+    other = create(OTHER_TOPIC, "theirs", (LayoutPart("g2", 3),))
+    leading.driven.one(other)
+    leading.driven.one(DeleteTopic(TOPIC))
+    assert leading.looks(9 * HOUR) is None
+
+
+def test_a_queue_is_cut_to_its_bound_of_size() -> None:
+    driven = started()
+    bound = 2 * CHUNK_BYTES_MIN * CHUNKS_PER_BOUND
+    driven.one(UpdateTopic(TOPIC, retention_size=(bound,)))
+    size = len(batch(body=b"x" * CHUNK_BYTES_MIN))
+    leading = Leading(driven)
+    for _ in range(3 * CHUNKS_PER_BOUND):
+        driven.append(batch(body=b"x" * CHUNK_BYTES_MIN))
+        leading.does_its_duty(HOUR)
+        minimum, maximum = bounds(driven)
+        kept = (maximum - minimum) * size
+        assert kept >= min(bound, maximum * size), "never less than the bound"
+        assert kept <= bound + bound // CHUNKS_PER_BOUND + 2 * size
+    assert bounds(driven)[0] > 0
+
+
+def test_sizes_are_counted_anew_after_a_trim_and_by_a_new_leader() -> None:
+    driven = started()
+    bound = 4 * CHUNK_BYTES_MIN
+    driven.one(UpdateTopic(TOPIC, retention_size=(bound,)))
+    leading = Leading(driven)
+    for _ in range(8):
+        driven.append(batch(body=b"x" * CHUNK_BYTES_MIN))
+        leading.does_its_duty(HOUR)
+    at = bounds(driven)
+    assert at == (4, 8)
+    leading.term = 2
+    assert leading.does_its_duty(HOUR) == 0
+    driven.one(Trim(TOPIC, 0, 8))
+    assert leading.does_its_duty(HOUR) == 0
+    for _ in range(5):
+        driven.append(batch(body=b"x" * CHUNK_BYTES_MIN))
+    assert leading.does_its_duty(HOUR) == 1
+    assert bounds(driven) == (9, 13)
+
+
+def test_finished_retries_go_before_their_retention_ends() -> None:
+    driven = ready()
+    for offset in (0, 1, 2):
+        fail(driven, offset)
+    fire(driven, HOUR)
+    driven.one(CommitOffsets("billing", (CommitOffset(BILLING, 0, 2, epoch=5),), member_id="a"))
+    leading = Leading(driven)
+    assert leading.looks(HOUR + DONE_KEPT_MS) is None
+    command = leading.looks(HOUR + DONE_KEPT_MS + 1)
+    assert command is not None
+    assert command.queues == (Expiring(BILLING, 0, 2, Bound.DONE),)
+    early = driven.one(command, time_ms=HOUR + DONE_KEPT_MS)
+    assert early == RecordsExpired((Trimmed(0),)), "apply looks at the time itself"
+    assert driven.one(command, time_ms=HOUR + DONE_KEPT_MS + 1) == RecordsExpired((Trimmed(2),))
+    assert driven.machine.queries.queue_bounds(BILLING, 0) == (2, 3)
