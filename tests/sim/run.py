@@ -72,6 +72,7 @@ EFFECTS: Final = (
     "commits refused as behind",
     "long polls woken",
     "trims held",
+    "records expired",
     "key index merges",
     "looked up by key",
     "looked up by id",

@@ -66,6 +66,7 @@ def quiet_plan(seed: int = 1) -> WorldPlan:
         consumers=1,
         lookup_interval=0.5,
         trims=False,
+        retention_ms=0,
         name_servers=("ns1", "ns2"),
         real_share=1.0,
         real_consumers=2,

@@ -62,8 +62,7 @@ class Oracle:
         self.by_key: dict[BatchKey, Send] = {}
         self.counts: Counter[str] = Counter()
         self.acknowledged_ends: dict[QueueKey, int] = {}
-        self.minimums: dict[QueueKey, int] = {}
-        """Highest trim that was ever asked for. Records at or above it must stay."""
+        self.minimums = contents.asked
         self.real_producers: set[bytes] = set()
         """Ids of the product's own producers: their messages are known by number and body."""
         self.bodies: dict[bytes, Send | None] = {}

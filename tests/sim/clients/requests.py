@@ -107,6 +107,7 @@ class CreateTopic:
     name: str
     topic_id: bytes
     queues: int
+    retention_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

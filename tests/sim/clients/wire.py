@@ -216,7 +216,10 @@ def _fetched(frame: FetchFrame) -> ask.Fetched:
 
 async def _create(channel: grpc.aio.Channel, request: ask.CreateTopic, timeout: float) -> Answer:
     message = pb.CreateTopicRequest(
-        name=request.name, topic_id=request.topic_id, write_queues_per_group=request.queues
+        name=request.name,
+        topic_id=request.topic_id,
+        write_queues_per_group=request.queues,
+        retention_ms=request.retention_ms,
     )
     reply = await _unary(channel, ADMIN, message, pb.CreateTopicReply, timeout)
     if not reply.topic.id:  # it tells what to say, and has created nothing

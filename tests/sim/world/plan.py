@@ -4,7 +4,7 @@ Owns: the draw. A failing seed prints this, and the seed alone brings the same p
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from dledger.log.settings import LogSettings
@@ -54,6 +54,8 @@ class WorldPlan:
     trim_interval: float
     trim_keep: int
     """Records that a trim leaves."""
+    retention_ms: int
+    """How long the topic keeps its records; 0: for the whole seed."""
     topic_id: bytes
     queues: tuple[QueueKey, ...]
     """The queues of the topic, those of the first group first."""
@@ -105,7 +107,8 @@ class WorldPlan:
             f"of the product's own: {self.real_share:.0%} of the producers, "
             f"{self.real_consumers} consumers, {int(self.administers)} administrators; "
             f"name servers {len(self.name_servers)}, "
-            f"trims: {trims}, keys {self.keys}, small tables {self.small_tables}, "
+            f"trims: {trims}, retention {self.retention_ms} ms, keys {self.keys}, "
+            f"small tables {self.small_tables}, "
             f"flush {self.flush.value}, waits for callers {self.waits_for_callers}; "
             f"{'no shared topic' if self.delivery is None else self.delivery.describe()}"
         )
@@ -113,6 +116,11 @@ class WorldPlan:
 
 def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
     """Draw a seed's plan; `members` fixes the size of the group."""
+    plan = _draw(seed, members)
+    return replace(plan, retention_ms=_retention_ms(seed)) if plan.trims else plan
+
+
+def _draw(seed: int, members: int) -> WorldPlan:
     random, pace = Random(f"plan/{seed}"), Random(f"pace/{seed}")
     weather, cast = Random(f"weather/{seed}"), Random(f"cast/{seed}")
     count = members or random.choices((1, 3, 5), (3, 62, 35))[0]
@@ -153,6 +161,7 @@ def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
         trims=random.random() < 0.4,
         trim_interval=random.uniform(1.0, 6.0),
         trim_keep=random.choice((0, 10, 100)),
+        retention_ms=0,
         topic_id=topic_id,
         queues=tuple((topic_id, queue) for queue in range(TOPIC_QUEUES * len(groups))),
         queues_per_group=TOPIC_QUEUES,
@@ -169,6 +178,14 @@ def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
         waits_for_callers=pace.random() < 1 / 3,
         delivery=None if members else draw_delivery(seed),
     )
+
+
+def _retention_ms(seed: int) -> int:
+    """Draw how long the topic keeps its records: longer than most readers need, but not all.
+
+    Only where seeds trim: there no member loses its disk, for a trimmed log cannot refill it.
+    """
+    return Random(f"retention/{seed}").choice((0, 3_000, 10_000, 30_000))
 
 
 def _groups(members: int, count: int) -> dict[str, tuple[str, ...]]:

@@ -106,6 +106,8 @@ class World:
             self._opened.enter_context(small_tables(with_duties=plan.producers > 0))
         self.network = Network(self.scheduler, Random(f"net/{plan.seed}"), plan.delay, self.trace)
         self.contents = Contents()
+        if plan.retention_ms:
+            self.contents.retention_ms[plan.topic_id] = plan.retention_ms
         self.oracle = Oracle(self.contents, self.story)
         is_kept = replay.clients is None or SHARED in replay.clients
         self.shared = Shared(self, plan.delivery) if plan.delivery and is_kept else None
@@ -212,6 +214,7 @@ class World:
             counts["batches fenced"] += group.invariants.verdicts.fenced_count
             counts["batches repeated"] += group.invariants.verdicts.repeat_count
             counts["batches too old to know"] += group.invariants.verdicts.forgotten_count
+        counts["records expired"] += self.contents.expired
         if self.shared is not None:
             counts += self.shared.records.counts
         counts["acknowledged batches"] = len(self.oracle.acknowledged)
@@ -240,7 +243,8 @@ class World:
     def _make_topic(self) -> None:
         if self._topic_made:
             return
-        request = CreateTopic("t", self.plan.topic_id, self.plan.queues_per_group)
+        plan = self.plan
+        request = CreateTopic("t", plan.topic_id, plan.queues_per_group, plan.retention_ms)
         target = self.random.choice(self.group.names)
         self.calls.call("admin", target, request, 2.0, self._topic_answered)
 

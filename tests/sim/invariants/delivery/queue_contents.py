@@ -61,6 +61,13 @@ class Contents:
         """By key, in the order of each log: batch and place of each record that has it."""
         self.rows: dict[tuple[bytes, int], StoredBatch] = {}
         """Batch of each stamped message, by producer id and number."""
+        self.asked: dict[QueueKey, int] = {}
+        """Highest offset that a trim was ever asked for, or to which records have expired. Records
+        at or above it must stay."""
+        self.retention_ms: dict[bytes, int] = {}
+        """How long topics keep their records, by id; others keep them for the whole seed."""
+        self.expired = 0
+        """How often records of a queue expired."""
         self.modelled: set[bytes] = set()
         """Ids of topics whose queues `records.py` follows: timers append to them, too."""
 
@@ -75,6 +82,7 @@ class QueueContents(Invariant):
         self.applied = 0
         self.own_queues: dict[QueueKey, None] = {}
         """The queues of this group that hold anything."""
+        self.stored = stored
         self.queues = stored.queues
         self.ends = stored.ends
         self.places = stored.places

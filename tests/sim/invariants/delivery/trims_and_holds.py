@@ -1,4 +1,4 @@
-"""Only trims move a queue's minimum, and never past a hold that lasts (S52).
+"""Only trims and retention move a queue's minimum, and never past a hold that lasts (S52, S60).
 
 A model of its own, compared with what apply answers, the first time any member applies an entry.
 `world/liveness.py` checks what members hold of it in the end.
@@ -7,9 +7,10 @@ A model of its own, compared with what apply answers, the first time any member 
 from collections.abc import Sequence
 
 from dledger.state.commands.registry import decode
+from dledger.state.queues.expire import ExpireRecords, Expiring
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
-from dledger.state.results import Held, Refused, Trimmed
+from dledger.state.results import Held, RecordsExpired, Refused, Trimmed
 from dledger.types import Entry, EntryKind
 from dledger_proto.errors import Code
 from tests.sim.invariants.base import Facts, Invariant, MemberFacts
@@ -56,12 +57,34 @@ class TrimsAndHolds(Invariant):
                 self._holds.get((wanted.topic_id, wanted.queue), {}).pop(wanted.owner, None)
             elif isinstance(wanted, Trim):
                 self._trimmed(wanted, result, entry.time_ms)
+            elif isinstance(wanted, ExpireRecords) and isinstance(result, RecordsExpired):
+                for each, told in zip(wanted.queues, result.queues, strict=True):
+                    self._expired(each, told, entry.time_ms)
+
+    def _held(self, queue: QueueKey, time_ms: int) -> int:
+        """Return from which offset on holds keep a queue."""
+        holds = self._holds.get(queue, {}).values()
+        return min((offset for offset, until_ms in holds if until_ms > time_ms), default=1 << 62)
+
+    def _expired(self, wanted: Expiring, told: Trimmed, time_ms: int) -> None:
+        queue, stored = (wanted.topic_id, wanted.queue), self._contents.stored
+        minimum = self.minimums.get(queue, 0)
+        kept_ms = stored.retention_ms.get(wanted.topic_id, 1 << 62)
+        end = self._contents.ends.get(queue, 0)
+        rows = self._contents.queues.get(queue, {})
+        young = (at for at, row in rows.items() if row.store_time_ms >= time_ms - kept_ms)
+        held = self._held(queue, time_ms)
+        due = max(minimum, min(wanted.offset, next(young, end), held))
+        if told.minimum != due:
+            self.fail(f"{wanted} at {minimum}, held from {held}: answered {told}, not {due}")
+        self._rises(queue, due)
+        stored.asked[queue] = max(due, stored.asked.get(queue, 0))
+        stored.expired += due > minimum
 
     def _trimmed(self, wanted: Trim, result: object, time_ms: int) -> None:
         queue = wanted.topic_id, wanted.queue
         minimum = self.minimums.get(queue, 0)
-        holds = self._holds.get(queue, {}).values()
-        held = min((offset for offset, until_ms in holds if until_ms > time_ms), default=1 << 62)
+        held = self._held(queue, time_ms)
         due = Code.OK, max(minimum, min(wanted.offset, held))
         if not 0 <= wanted.offset <= self._contents.ends.get(queue, 0):
             due = Code.OFFSET_OUT_OF_RANGE, minimum
@@ -72,9 +95,12 @@ class TrimsAndHolds(Invariant):
             found = Code.OK, result.minimum
         if found != due:
             self.fail(f"{wanted} at {minimum}, held from {held}: answered {result}, not {due}")
-        self.minimums[queue] = due[1]
-        if due[1] > minimum and not self._stamps.majority_was_wrong:
-            self._check_true_time(queue, due[1])
+        self._rises(queue, due[1])
+
+    def _rises(self, queue: QueueKey, minimum: int) -> None:
+        if minimum > self.minimums.get(queue, 0) and not self._stamps.majority_was_wrong:
+            self._check_true_time(queue, minimum)
+        self.minimums[queue] = minimum
 
     def _check_true_time(self, queue: QueueKey, minimum: int) -> None:
         """Check that no trim passes a hold that lasts, but for the error of stamps."""
