@@ -159,6 +159,12 @@ class CommitLog:
         return self._state.first_position
 
     @property
+    def oldest_segment(self) -> tuple[Position, LogIndex] | None:
+        """Where the oldest segment ends, and its last index; None: it still takes entries."""
+        state = self._state
+        return (state.end_of(0), state.last_index_of(0)) if len(state.segments) > 1 else None
+
+    @property
     def last_position(self) -> Position:
         """Position behind the last entry."""
         return self._state.end.position

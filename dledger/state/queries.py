@@ -20,6 +20,7 @@ from dledger.state.topics.commands import ForgetTopics
 from dledger.state.values import (
     DeadLetter,
     FoundReference,
+    Head,
     IdHit,
     KeptFrom,
     KeyHit,
@@ -119,6 +120,18 @@ class Queries:
     def offset_by_time(self, topic_id: bytes, queue: int, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum when there is none."""
         return self._state.queues.offset_by_time(self._state.queue(topic_id, queue), time_ms)
+
+    def head(self) -> Head:
+        """Return what this state, which may not be saved yet, needs of the log."""
+        queues = self._state.queues
+        first = None if queues.first is None else queues.find(queues.first)
+        return Head(
+            queues.was_trimmed,
+            queues.head,
+            None if first is None
+            else (self._state.topics.known(first.id[0]), first.id[1], first.minimum),
+            self._state.references.head,
+        )  # fmt: skip
 
     def written_queues(self, topic: Topic) -> list[int]:
         """Return the queues of a topic that this broker group holds and that were ever written."""

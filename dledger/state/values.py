@@ -106,6 +106,18 @@ class Topic:
         return ""
 
 
+class Head(NamedTuple):
+    """What the state needs of the log, by position; NO_POSITION: nothing."""
+
+    was_freed: bool
+    """False: nothing was ever trimmed or deleted, and the whole log stays."""
+    queue_position: int
+    queue: tuple[Topic, int, int] | None
+    """The topic, number and minimum of the queue that begins there."""
+    pinned_position: int
+    """The lowest that a timer, a retry or a dead letter refers to."""
+
+
 class QueueSpan(NamedTuple):
     """One row of a consume queue: where a batch lies in the log and which offsets it has."""
 

@@ -3,6 +3,7 @@
 from dledger.raft.api import GroupStatus
 from dledger.types import DiskRoom, MemberId
 from dledger_broker.group.group_view import GroupView
+from dledger_broker.rpc.head import what_keeps_head
 from dledger_proto import __version__
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -39,6 +40,7 @@ def status_reply(view: GroupView, flush_mode: str, topics_problem: str = "") -> 
         clock_off=status.clock_is_off,
         version=__version__,
         topics_problem=topics_problem,
+        head_kept=what_keeps_head(view, status),
     )
 
 

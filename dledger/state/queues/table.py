@@ -122,6 +122,11 @@ class QueueTable:
         """The lowest first position of all queues; NO_POSITION when all are empty."""
         return self._heads[0][0] if self._heads else NO_POSITION
 
+    @property
+    def first(self) -> QueueId | None:
+        """The queue whose first position is the lowest; None when all are empty."""
+        return self._heads[0][1] if self._heads else None
+
     def find(self, queue_id: QueueId) -> Queue:
         """Return the queue; one that was never written is empty."""
         queue = self._queues.get(queue_id)

@@ -1679,6 +1679,7 @@ class StatusReply(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
     CLOCK_OFF_FIELD_NUMBER: _builtins.int
+    HEAD_KEPT_FIELD_NUMBER: _builtins.int
     TOPICS_PROBLEM_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
@@ -1712,6 +1713,10 @@ class StatusReply(_message.Message):
     """why a leader does not follow the control group's topics; empty: it does"""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberProgress]: ...
+    @_builtins.property
+    def head_kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what keeps the oldest segment of the log, in sentences"""
+
     def __init__(
         self,
         *,
@@ -1741,11 +1746,12 @@ class StatusReply(_message.Message):
         version: _builtins.str = ...,
         first_position: _builtins.int = ...,
         clock_off: _builtins.bool = ...,
+        head_kept: _abc.Iterable[_builtins.str] | None = ...,
         topics_problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_off", b"clock_off", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_off", b"clock_off", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "head_kept", b"head_kept", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -205,6 +205,20 @@ def test_status_of_a_healthy_group_is_zero(cluster: FakeCluster) -> None:
     assert cluster.run("status", "--group", "g") == 0
 
 
+def test_status_says_what_keeps_the_head_of_the_log(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = ["queue t/0 begins in it, at offset 0", "member c has entries up to 3 only"]
+    cluster.members["a"].answers["Status"] = status_of("a", "leader", head_kept=kept)
+    for name in "bc":
+        cluster.members[name].answers["Status"] = status_of(name, "follower", head_kept=["x"])
+    assert cluster.run("status") == 0, "that is no trouble by itself"
+    told = f"the oldest segment of the log stays: {'; '.join(kept)}"
+    assert capsys.readouterr().out.splitlines()[-1] == told
+    assert cluster.run("status", "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["head_kept"] == kept
+
+
 def test_status_says_whom_the_leader_refuses(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import typer
 from rich.console import Group
 from rich.live import Live
+from rich.text import Text
 
 from dledger_broker.cli.cluster.status_rows import (
     Answer,
@@ -34,6 +35,7 @@ from dledger_broker.cli.output import (
 from dledger_broker.cli.tables import Rows
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
+from dledger_proto.names import printable
 
 COLUMNS: Final = (
     "member",
@@ -68,7 +70,8 @@ def status(
     match index: the last entry that the leader knows to be on the member's disk. lag: entries of
     the leader's log behind it. clock offset: how far the member's clock is from the majority's
     median. reason: why a member does not serve, that its clock is off by more than a second, or why
-    a leader does not receive the control group's topics.
+    a leader does not receive the control group's topics. Below a group: what keeps the oldest
+    segment of its log from being deleted.
     """
     with Cluster(name_servers, timeout) as cluster:
         if not watch:
@@ -152,10 +155,14 @@ def _ask(cluster: Cluster, address: str, group: str) -> Answer:
         return error
 
 
-def _tables(rows: Sequence[dict[str, object]]) -> list[Rows]:
-    tables: list[Rows] = []
+def _tables(rows: Sequence[dict[str, object]]) -> list[Rows | Text]:
+    tables: list[Rows | Text] = []
     for group in sorted({str(row["group"]) for row in rows}):
         mine = [row for row in rows if row["group"] == group]
         title = f"{group} (control group)" if mine[0]["control_group"] else group
         tables.append(Rows(mine, COLUMNS, title))
+        for row in mine:
+            if row["role"] == "leader" and row["head_kept"]:
+                kept = "; ".join(cast("list[str]", row["head_kept"]))
+                tables.append(Text(printable(f"the oldest segment of the log stays: {kept}")))
     return tables

@@ -149,6 +149,7 @@ def _answered(
         "clock_offset_ms": reply.clock_offset_ms,
         "clock_off": reply.clock_off,
         "version": reply.version,
+        "head_kept": list(reply.head_kept),
     }
 
 
