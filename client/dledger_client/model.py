@@ -305,6 +305,10 @@ class QueueProgress:
     """Of the batches that hold them, as they are stored; estimated when they are very many."""
     lag_ms: int
     """How long ago the oldest record that waits was stored; 0: none waits."""
+    expires_in_ms: int | None
+    """When the retention of the topic deletes it; None: never, or none waits."""
+    lost: int
+    """Records that were trimmed, or expired, before the group had them."""
     paused: str
     """Why the group is handed nothing here; empty: it is not paused."""
 

@@ -231,6 +231,8 @@ class QueueProgress(NamedTuple):
     """Store time of the first record that is not done; 0: none waits, or there is no floor."""
     lag_bytes: int
     """Of the batches from that record on: exact for the first SPANS_MAX, estimated beyond."""
+    expires_ms: int = 0
+    """When the retention deletes that record, leader time; 0: no bound of time."""
 
 
 class StoredOffset(NamedTuple):

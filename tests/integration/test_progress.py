@@ -163,6 +163,11 @@ async def check_lag_and_resets(admin: AsyncAdmin, owners: list[Owner]) -> None:
         assert progress.lag_messages == RECORDS - 2
         assert progress.lag_bytes
         assert progress.lag_ms >= 0
+        assert (progress.expires_in_ms, progress.lost) == (None, 0)
+    await admin.update_topic("t", retention_ms=3_600_000)
+    expires_in_ms = (await admin.group_progress("billing", "t"))[0].expires_in_ms
+    assert expires_in_ms is not None
+    assert 0 < expires_in_ms <= 3_600_000
     assert await admin.reset_offsets("billing", "t", delta=2) == {0: 3, 1: 3}
     assert await owners[0].commit(4) is Code.OFFSET_RESET
     row = await owners[0].claim()

@@ -20,6 +20,7 @@ from dledger.raft.api import Leadership, Role
 from dledger.raft.driver.host import GroupHost
 from dledger.state.events import Applied
 from dledger.state.machine import StateMachine
+from dledger.state.values import AS_THE_CLUSTER, Retention
 from dledger.types import MemberId
 from dledger_broker.group.commands import Commands
 from dledger_broker.group.leases import Leases
@@ -66,6 +67,8 @@ class GroupView:
     commands: Commands
     clock: Clock
     leases: Leases
+    retention: Retention = AS_THE_CLUSTER
+    """Of topics that have none of their own."""
     _leadership_waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def watch(self) -> None:

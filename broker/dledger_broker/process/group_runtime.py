@@ -148,6 +148,7 @@ class GroupRuntime:
             Commands(host),
             platform.clock,
             Leases(machine, platform.clock),
+            config.topics.retention,
         )
         self.view.watch()
         self.messaging = Messaging(self.view)
@@ -187,8 +188,7 @@ class GroupRuntime:
         )
         for link in self._links.values():
             link.start()
-        topics = config.topics
-        own = duties(topics.producer_expiry_ms, topics.retention, self.broker_groups)
+        own = duties(config.topics.producer_expiry_ms, self.view.retention, self.broker_groups)
         upkeep = Upkeep(self.view, own, self.known_index)
         self._upkeep_task = start_running(upkeep.run, f"upkeep {names.group}")
         firing = TimerFiring(self.view)

@@ -20,6 +20,7 @@ from dledger.state.progress.claims import (
 from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.progress.start import BeginQueues, NewQueue
 from dledger.state.progress.wave import Pause, ResumeGroup
+from dledger.state.queues.expire import effective
 from dledger.state.queues.references import ORIGIN_ERROR_SIZE_MAX
 from dledger.state.results import (
     Claimed,
@@ -33,6 +34,7 @@ from dledger_broker.group.group_view import GroupView
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_broker.usecases.queues import check_each_once
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import RETENTION_FOREVER
 from dledger_proto.names import check_client_id, check_group_name
 
 LEASE_LEFT_MS_MIN: Final = 10
@@ -137,12 +139,21 @@ async def read_progress(
             rows.append(queue)
             continue
         try:
-            rows.append(queries.progress(consumer_group, queue.topic_id, queue.number))
+            row = queries.progress(consumer_group, queue.topic_id, queue.number)
+            rows.append(row._replace(expires_ms=_expires_ms(view, queue.topic_id, row)))
         except DledgerError as error:
             rows.append(error)
         await asyncio.sleep(0)  # one queue costs up to some milliseconds
     now_ms = max(view.host.time_ms or 0, view.machine.applied_time_ms)
     return ProgressRead(rows, queries.pause_of(consumer_group), now_ms)
+
+
+def _expires_ms(view: GroupView, topic_id: bytes, row: QueueProgress) -> int:
+    topic = view.machine.queries.topic_by_id(topic_id)
+    if topic is None or not row.oldest_ms:
+        return 0
+    bound_ms = effective(topic.retention, view.retention).time_ms
+    return 0 if bound_ms == RETENTION_FOREVER else row.oldest_ms + bound_ms
 
 
 async def fail_records(

@@ -1192,6 +1192,7 @@ class ReadProgressReply(_message.Message):
         COMMITTED_MS_FIELD_NUMBER: _builtins.int
         OLDEST_MS_FIELD_NUMBER: _builtins.int
         LAG_BYTES_FIELD_NUMBER: _builtins.int
+        EXPIRES_MS_FIELD_NUMBER: _builtins.int
         code: _builtins.int
         detail: _builtins.str
         floor: _builtins.int
@@ -1208,6 +1209,8 @@ class ReadProgressReply(_message.Message):
         """store time of the record at the floor; 0: none waits"""
         lag_bytes: _builtins.int
         """of the batches from the floor on"""
+        expires_ms: _builtins.int
+        """when retention deletes the first of them; 0: never"""
         @_builtins.property
         def done(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.OffsetRange]: ...
         @_builtins.property
@@ -1229,10 +1232,11 @@ class ReadProgressReply(_message.Message):
             committed_ms: _builtins.int = ...,
             oldest_ms: _builtins.int = ...,
             lag_bytes: _builtins.int = ...,
+            expires_ms: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "committed_ms", b"committed_ms", "detail", b"detail", "done", b"done", "epoch", b"epoch", "floor", b"floor", "holder", b"holder", "lag_bytes", b"lag_bytes", "lease_until_ms", b"lease_until_ms", "maximum", b"maximum", "minimum", b"minimum", "oldest_ms", b"oldest_ms", "resets", b"resets", "suspended", b"suspended"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "committed_ms", b"committed_ms", "detail", b"detail", "done", b"done", "epoch", b"epoch", "expires_ms", b"expires_ms", "floor", b"floor", "holder", b"holder", "lag_bytes", b"lag_bytes", "lease_until_ms", b"lease_until_ms", "maximum", b"maximum", "minimum", b"minimum", "oldest_ms", b"oldest_ms", "resets", b"resets", "suspended", b"suspended"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,8 +26,8 @@ from dledger_proto.v1.delivery_pb2 import (
 from dledger_proto.v1.delivery_pb2_grpc import DeliveryStub
 
 COLUMNS: Final = (
-    "topic", "queue", "floor", "maximum", "lag", "lag_bytes", "lag_seconds", "done_above", "holder",
-    "committed",
+    "topic", "queue", "floor", "maximum", "lag", "lag_bytes", "lag_seconds", "expires_seconds",
+    "lost", "done_above", "holder", "committed",
 )  # fmt: skip
 GroupName = Annotated[str, typer.Argument(help="Name of the consumer group.", show_default=False)]
 
@@ -55,6 +55,9 @@ def lag(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what waits for a consumer group: messages, bytes, and since when, for each queue.
+
+    expires_seconds: when the retention of the topic deletes the first message that waits. lost: how
+    many were deleted before the group had them.
 
     Without --topic: the topics that its consumers have now, and the group's own retries. Of a group
     without consumers: all topics in which it has got anywhere.
@@ -183,6 +186,7 @@ def _rows(
         floor = max(row.floor, row.minimum)
         above = sum(each.end - max(each.first, floor) for each in row.done if each.end > floor)
         oldest = max(reply.now_ms - row.oldest_ms, 0) if row.oldest_ms else 0
+        waits = has_floor and row.expires_ms
         rows.append(
             {
                 "topic": topic,
@@ -193,7 +197,9 @@ def _rows(
                 "maximum": row.maximum,
                 "lag": row.maximum - floor - above if has_floor else None,
                 "lag_bytes": row.lag_bytes if has_floor else None,
-                "lag_seconds": round(oldest / 1_000, 1) if has_floor else None,
+                "lag_seconds": _seconds(oldest) if has_floor else None,
+                "expires_seconds": _seconds(row.expires_ms - reply.now_ms) if waits else None,
+                "lost": max(row.minimum - row.floor, 0) if has_floor else None,
                 "done_above": above,
                 "holder": row.holder or None,
                 "epoch": row.epoch,
@@ -202,3 +208,8 @@ def _rows(
             }
         )
     return rows
+
+
+def _seconds(milliseconds: int) -> float:
+    """Return a duration as people read it; what is over is 0."""
+    return round(max(milliseconds, 0) / 1_000, 1)

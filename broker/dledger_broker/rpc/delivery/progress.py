@@ -169,6 +169,7 @@ def _progress_row(found: QueueProgress | DledgerError) -> dpb.ReadProgressReply.
         maximum=found.maximum,
         oldest_ms=found.oldest_ms,
         lag_bytes=found.lag_bytes,
+        expires_ms=found.expires_ms,
     )
     row = found.row
     if row is not None:

@@ -241,5 +241,7 @@ def _progress(
         lag_messages=waiting if has_floor else None,
         lag_bytes=row.lag_bytes if has_floor else None,
         lag_ms=max(reply.now_ms - row.oldest_ms, 0) if row.oldest_ms else 0,
+        expires_in_ms=max(row.expires_ms - reply.now_ms, 0) if row.expires_ms else None,
+        lost=max(row.minimum - row.floor, 0) if has_floor else 0,
         paused=reply.paused,
     )
