@@ -133,6 +133,12 @@ class Queries:
             self._state.references.head,
         )  # fmt: skip
 
+    def beginning_below(self, position: int, count: int) -> list[tuple[bytes, int, int]]:
+        """Return up to `count` queues that begin below a log position, and where they reach it."""
+        queues = self._state.queues
+        found = queues.beginning_below(position, count)
+        return [(*each, queues.offset_by_place(queues.find(each), position)) for each in found]
+
     def written_queues(self, topic: Topic) -> list[int]:
         """Return the queues of a topic that this broker group holds and that were ever written."""
         topic_id = topic.topic_id

@@ -213,6 +213,8 @@ class TopicsConfig(Section):
             has read them, unless their topic says otherwise. 0: never.
         retention_bytes: The oldest messages of a queue are deleted when its batches have more
             bytes, unless its topic says otherwise. 0: no bound.
+        delete_when_low: While the leader's disk is low, the oldest messages of topics that have a
+            bound are deleted early, a segment of the log at a time.
     """
 
     auto_create: bool = True
@@ -220,6 +222,7 @@ class TopicsConfig(Section):
     producer_expiry_ms: Annotated[int, Field(ge=60_000)] = PRODUCER_EXPIRY_MS
     retention_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX)] = 0
     retention_bytes: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = 0
+    delete_when_low: bool = False
 
     @property
     def retention(self) -> Retention:

@@ -16,16 +16,20 @@ from dledger_broker.group.widening import GroupWidening
 
 
 def duties(
-    producer_expiry_ms: int, retention: Retention, broker_groups: Callable[[], Sequence[str]]
+    producer_expiry_ms: int,
+    retention: Retention,
+    broker_groups: Callable[[], Sequence[str]],
+    *,
+    delete_when_low: bool,
 ) -> tuple[Duty, ...]:
     """Return the duties of one member in one group.
 
-    `retention` counts for topics that have none of their own. `broker_groups` tells the control
-    group which there are, other groups nothing.
+    `retention` counts for topics that have none of their own; `delete_when_low`: a low disk deletes
+    earlier. `broker_groups` tells the control group which there are, other groups nothing.
     """
     return (
         ProducerExpiry(producer_expiry_ms),
         TopicForgetting(),
         GroupWidening(broker_groups),
-        RetentionDuty(retention),
+        RetentionDuty(retention, delete_when_low=delete_when_low),
     )

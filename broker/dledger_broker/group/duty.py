@@ -28,6 +28,9 @@ class Look:
     """Monotonic seconds (D11)."""
     time_ms: int | None = None
     """The group's time (D8); None while it is not known."""
+    low_below: int | None = None
+    """While this member's disk is low: the end of the oldest segment of its log, which would make
+    room; None: there is room, or only the newest segment is left."""
 
 
 class Duty(ABC):

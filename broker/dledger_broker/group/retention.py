@@ -35,9 +35,10 @@ class RetentionDuty(Duty):
 
     name = "delete expired messages"
 
-    def __init__(self, default: Retention) -> None:
+    def __init__(self, default: Retention, *, delete_when_low: bool) -> None:
         super().__init__(LOOK_SECONDS)
         self._default = default
+        self._delete_when_low = delete_when_low
         self._look_at = 0.0
         self._term: int | None = None
         self._sizes = QueueSizes()
@@ -61,6 +62,11 @@ class RetentionDuty(Duty):
         self._left = []
         for topic, number in self._next_queues(look.state):
             self._left += self._expiring(look.state, topic, number, look.time_ms)
+        if look.low_below is not None and self._delete_when_low:
+            self._left += [
+                Expiring(*found, Bound.DISK)
+                for found in look.state.beginning_below(look.low_below, QUEUES_PER_LOOK)
+            ]
         return self._next()
 
     def rest(self, result: object) -> ExpireRecords | None:

@@ -188,7 +188,12 @@ class GroupRuntime:
         )
         for link in self._links.values():
             link.start()
-        own = duties(config.topics.producer_expiry_ms, self.view.retention, self.broker_groups)
+        own = duties(
+            config.topics.producer_expiry_ms,
+            self.view.retention,
+            self.broker_groups,
+            delete_when_low=config.topics.delete_when_low,
+        )
         upkeep = Upkeep(self.view, own, self.known_index)
         self._upkeep_task = start_running(upkeep.run, f"upkeep {names.group}")
         firing = TimerFiring(self.view)

@@ -69,7 +69,10 @@ class Upkeep:
         leads_term = view.host.leadership.term if view.leads else None
         now = view.clock.monotonic()
         time_ms, known_index = view.host.time_ms, self._known_index()
-        command = duty.due(Look(leads_term, known_index, view.machine.queries, now, time_ms))
+        oldest = None if self._room is DiskRoom.ENOUGH else view.log.oldest_segment
+        low_below = None if oldest is None else int(oldest[0])
+        look = Look(leads_term, known_index, view.machine.queries, now, time_ms, low_below)
+        command = duty.due(look)
         while command is not None:
             try:
                 result = await view.commands.propose(command)

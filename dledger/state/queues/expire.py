@@ -8,6 +8,8 @@ leader gives as its reason:
 
     TIME   up to the first record that is younger than the topic's retention, by the entry's stamp
     SIZE   as far as the leader says, if the topic has a bound of size: only readers count bytes
+    DISK   as far as the leader says, if the topic has any bound: its disk is low, and the cluster
+           wants the oldest messages deleted then
     DONE   of a retry topic: up to the floor of its consumer group, records stored DONE_KEPT_MS ago
 
 So a leader that proposes late, twice, or by a wrong clock of its own deletes nothing early. A bound
@@ -34,6 +36,7 @@ EXPIRED_QUEUES_MAX: Final = 64
 """Queues that one command names."""
 DONE_KEPT_MS: Final = 600_000
 """A retry that its consumer group has finished stays for so long: an explanation may ask for it."""
+KEEPS_ALL: Final = Retention(RETENTION_FOREVER, RETENTION_FOREVER)
 ROWS_PER_SEARCH: Final = 32
 """Rows that a search by time reads."""
 
@@ -44,6 +47,7 @@ class Bound(enum.IntEnum):
     TIME = 0
     SIZE = 1
     DONE = 2
+    DISK = 3
 
 
 class Expiring(NamedTuple):
@@ -99,6 +103,8 @@ class ExpireRecords(Command[RecordsExpired]):
                 return queue.minimum
         elif why is Bound.SIZE:
             return queue.minimum if bound.size == RETENTION_FOREVER else queue.maximum
+        elif why is Bound.DISK:
+            return queue.minimum if bound == KEEPS_ALL else queue.maximum
         else:
             kept_ms = DONE_KEPT_MS
         # The first record that is younger; the maximum when there is none.

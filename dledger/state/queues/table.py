@@ -26,6 +26,7 @@ blocks later.
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from sortedcontainers import SortedList
@@ -126,6 +127,22 @@ class QueueTable:
     def first(self) -> QueueId | None:
         """The queue whose first position is the lowest; None when all are empty."""
         return self._heads[0][1] if self._heads else None
+
+    def beginning_below(self, position: int, count: int) -> list[QueueId]:
+        """Return up to `count` queues whose first position is lower, the lowest first."""
+        lower = self._heads.irange(maximum=(position, (b"", 0)), inclusive=(True, False))
+        return [queue_id for _, queue_id in islice(lower, count)]
+
+    def offset_by_place(self, queue: Queue, place: int) -> int:
+        """Return the first offset whose place is at or above; the maximum when there is none."""
+        low, high = queue.minimum, queue.maximum
+        while low < high:
+            span = self.row_at(queue, (low + high) // 2)
+            if self._place_of(queue, span) < place:
+                low = span.base_offset + span.record_count
+            else:
+                high = max(span.base_offset, queue.minimum)
+        return low
 
     def find(self, queue_id: QueueId) -> Queue:
         """Return the queue; one that was never written is empty."""

@@ -48,6 +48,18 @@ RETENTION_BUGS: Final[Sequence[Mutant]] = (
         [f"{STATE}.test_a_topic_that_keeps_all_keeps_all"],
     ),
     Mutant(
+        "low-disk-deletes-what-is-kept-for-ever",
+        "a low disk takes the messages of a topic that keeps everything (S60)",
+        [
+            Edit(
+                f"{EXPIRE}._allowed",
+                "return queue.minimum if bound == KEEPS_ALL else queue.maximum",
+                "return queue.maximum",
+            )
+        ],
+        [f"{STATE}.test_a_topic_that_keeps_all_keeps_all"],
+    ),
+    Mutant(
         "retries-go-before-they-are-done",
         "a retry that waits for its consumer group is deleted after ten minutes (I20)",
         [

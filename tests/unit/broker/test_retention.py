@@ -27,14 +27,16 @@ class Leading:
 
     def __init__(self, driven: Driven) -> None:
         self.driven = driven
-        self.duty = RetentionDuty(DEFAULT)
+        self.duty = RetentionDuty(DEFAULT, delete_when_low=True)
+        self.low_below: int | None = None
         self.term: int | None = 1
         self.now = 100.0
 
     def looks(self, time_ms: int | None, after: float = LOOK_SECONDS) -> ExpireRecords | None:
         self.now += after
         queries = self.driven.machine.queries
-        return self.duty.due(Look(self.term, EVERYTHING, queries, self.now, time_ms))
+        look = Look(self.term, EVERYTHING, queries, self.now, time_ms, self.low_below)
+        return self.duty.due(look)
 
     def does_its_duty(self, time_ms: int) -> int:
         """Look once, and propose what is due; return how many queues got a higher minimum."""
@@ -146,6 +148,45 @@ def test_sizes_are_counted_anew_after_a_trim_and_by_a_new_leader() -> None:
         driven.append(batch(body=b"x" * CHUNK_BYTES_MIN))
     assert leading.does_its_duty(HOUR) == 1
     assert bounds(driven) == (9, 13)
+
+
+def test_a_low_disk_deletes_the_oldest_segment_earlier(leading: Leading) -> None:
+    driven = leading.driven
+    second = driven.log.entries[-2].ref.position
+    assert leading.looks(3 * HOUR) is None
+    leading.low_below = second
+    command = leading.looks(3 * HOUR)
+    assert command is not None
+    assert set(command.queues) == {Expiring(TOPIC, number, 2, Bound.DISK) for number in (0, 1)}
+    assert driven.one(command) == RecordsExpired((Trimmed(2), Trimmed(2)))
+    assert leading.looks(3 * HOUR) is None, "nothing begins below any more"
+    leading.low_below = driven.log.position
+    driven.one(UpdateTopic(TOPIC, retention_time_ms=(RETENTION_FOREVER,)))
+    command = leading.looks(3 * HOUR)
+    assert command is not None
+    assert driven.one(command) == RecordsExpired((Trimmed(2), Trimmed(2))), "it keeps everything"
+
+
+def test_a_low_disk_deletes_nothing_unless_the_cluster_says_so(leading: Leading) -> None:
+    leading.duty = RetentionDuty(DEFAULT, delete_when_low=False)
+    leading.low_below = leading.driven.log.position
+    assert leading.looks(3 * HOUR) is None
+
+
+def test_where_queues_reach_a_position_also_with_references() -> None:
+    driven = ready()
+    for offset in range(5):
+        fail(driven, offset)
+    fire(driven, HOUR)
+    position = driven.log.position
+    driven.append(batch(3))
+    queries = driven.machine.queries
+    found = {
+        (topic, queue): offset for topic, queue, offset in queries.beginning_below(position, 9)
+    }
+    assert found == {(TOPIC, 0): 10, (BILLING, 0): 5}
+    assert queries.beginning_below(position, 1) == [(TOPIC, 0, 10)]
+    assert queries.beginning_below(0, 9) == []
 
 
 def test_finished_retries_go_before_their_retention_ends() -> None:
