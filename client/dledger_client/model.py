@@ -308,7 +308,8 @@ class QueueProgress:
     expires_in_ms: int | None
     """When the retention of the topic deletes it; None: never, or none waits."""
     lost: int
-    """Records that were trimmed, or expired, before the group had them."""
+    """Records above the floor that were trimmed, or expired, before the group was done with them.
+    The next commit moves the floor beyond them."""
     paused: str
     """Why the group is handed nothing here; empty: it is not paused."""
 

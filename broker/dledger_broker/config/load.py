@@ -55,7 +55,6 @@ _ROCKETMQ_KEYS: Final = {
     "autocreatetopicenable": "topics.auto_create",
     "autocreatesubscriptiongroup": "consumer_groups.auto_create",
     "defaulttopicqueuenums": "topics.default_queues_per_group",
-    "filereservedtime": "topics.retention_ms",
     "dlegergroup": "group.name",
     "dledgergroup": "group.name",
     "dlegerpeers": "group.members",
@@ -68,7 +67,10 @@ _ROCKETMQ_KEYS: Final = {
 _ROCKETMQ_ALONE: Final[Mapping[str, str]] = dict.fromkeys(
     ("deletewhen",),
     "RocketMQ's; dledger deletes messages as they expire, see topics.retention_ms",
-)
+) | {
+    "filereservedtime": "RocketMQ's, in hours; here topics.retention_ms, in milliseconds: 72 hours "
+    "are 259200000",
+}
 """Keys that nothing in dledger is like, and what to say about them."""
 
 Raw = dict[str, Any]

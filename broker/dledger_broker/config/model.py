@@ -200,6 +200,16 @@ class RaftConfig(Section):
     waiting_bytes_max: Annotated[int, Field(le=4 * GIB)] = 32 * MIB
 
 
+RETENTION_MS_MIN: Final = 60_000
+
+
+def _not_by_mistake(value: int) -> int:
+    """Refuse a retention of hours that were meant as such: 72 ms would delete everything."""
+    if 0 < value < RETENTION_MS_MIN:
+        raise ValueError(f"must be 0, or at least {RETENTION_MS_MIN}: it is in milliseconds")
+    return value
+
+
 class TopicsConfig(Section):
     """Topics and producers.
 
@@ -220,7 +230,7 @@ class TopicsConfig(Section):
     auto_create: bool = True
     default_queues_per_group: Annotated[int, Field(ge=1, le=QUEUES_PER_TOPIC_MAX)] = 4
     producer_expiry_ms: Annotated[int, Field(ge=60_000)] = PRODUCER_EXPIRY_MS
-    retention_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX)] = 0
+    retention_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX), AfterValidator(_not_by_mistake)] = 0
     retention_bytes: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = 0
     delete_when_low: bool = False
 

@@ -12,17 +12,20 @@ from dledger.state.queries import Queries
 from dledger.state.queues.expire import (
     DONE_KEPT_MS,
     EXPIRED_QUEUES_MAX,
+    KEEPS_ALL,
     Bound,
     ExpireRecords,
     Expiring,
     effective,
 )
+from dledger.state.queues.holds import HOLDS_PER_QUEUE_MAX
 from dledger.state.queues.table import QueueId
 from dledger.state.results import RecordsExpired
 from dledger.state.values import Retention, Topic
 from dledger_broker.group.duty import Duty, Look
 from dledger_broker.group.queue_sizes import QueueSizes
-from dledger_proto.limits import RETENTION_FOREVER
+from dledger_proto.errors import DledgerError
+from dledger_proto.limits import OFFSET_MAX, RETENTION_FOREVER
 
 LOOK_SECONDS: Final = 10.0
 """How often a leader looks."""
@@ -31,7 +34,7 @@ QUEUES_PER_LOOK: Final = 256
 
 
 class RetentionDuty(Duty):
-    """Asks only when something would go."""
+    """Asks only when something would go, and once for each segment of a low disk."""
 
     name = "delete expired messages"
 
@@ -48,26 +51,41 @@ class RetentionDuty(Duty):
         self._left: list[Expiring] = []
         """What this look found and nobody has asked for yet."""
         self._asked: tuple[Expiring, ...] = ()
+        self._low_tried = -1
+        """The segment of a low disk that was asked for last: whether it goes, others decide."""
 
     def due(self, look: Look) -> ExpireRecords | None:
         """See `Duty.due`."""
         if look.leads_term is None or look.time_ms is None:
             return None
         if look.leads_term != self._term:
-            self._term, self._round = look.leads_term, None
+            self._term, self._round, self._low_tried = look.leads_term, None, -1
             self._sizes.clear()
         if look.now < self._look_at:
             return None
         self._look_at = look.now + self.period
         self._left = []
+        self._sizes.begin_look()
         for topic, number in self._next_queues(look.state):
             self._left += self._expiring(look.state, topic, number, look.time_ms)
-        if look.low_below is not None and self._delete_when_low:
-            self._left += [
-                Expiring(*found, Bound.DISK)
-                for found in look.state.beginning_below(look.low_below, QUEUES_PER_LOOK)
-            ]
+        low = look.low_below if self._delete_when_low else None
+        if low is not None and low != self._low_tried:
+            self._left += self._early(look.state, low, look.time_ms)
         return self._next()
+
+    def _early(self, state: Queries, below: int, time_ms: int) -> list[Expiring]:
+        """Return what keeps a segment; nothing when something keeps it that may not go."""
+        self._low_tried = below
+        found = state.beginning_below(below, QUEUES_PER_LOOK + 1)
+        if len(found) > QUEUES_PER_LOOK or state.head().pinned_position < below:
+            return []
+        for topic_id, number, offset in found:
+            topic = state.topic_by_id(topic_id)
+            if topic is None or effective(topic, self._default) == KEEPS_ALL:
+                return []
+            if _held_from(state, (topic_id, number), time_ms) < offset:
+                return []
+        return [Expiring(*each, Bound.DISK) for each in found]
 
     def rest(self, result: object) -> ExpireRecords | None:
         """See `Duty.rest`: the next queues. What a refusal leaves, a later round finds."""
@@ -104,11 +122,13 @@ class RetentionDuty(Duty):
         self, state: Queries, topic: Topic, number: int, time_ms: int
     ) -> Iterator[Expiring]:
         known = state.topic_by_id(topic.topic_id)
-        if known is None or known.deleted:
-            return
         queue = topic.topic_id, number
-        minimum, maximum = state.queue_bounds(*queue)
-        bound = effective(known.retention, self._default)
+        try:
+            minimum, maximum = state.queue_bounds(*queue)
+        except DledgerError:  # deleted since, or not this group's any more
+            return
+        assert known is not None, "its queue is there"
+        bound = effective(known, self._default)
         offset = minimum
         why = Bound.TIME
         if bound.time_ms != RETENTION_FOREVER:
@@ -123,5 +143,11 @@ class RetentionDuty(Duty):
             done = min(done, state.offset_by_time(*queue, time_ms - DONE_KEPT_MS))
             if done > offset:
                 offset, why = done, Bound.DONE
-        if offset > minimum:
-            yield Expiring(*queue, offset, why)
+        if offset > minimum and _held_from(state, queue, time_ms) > minimum:
+            yield Expiring(*queue, offset, why, bound.size if why is Bound.SIZE else 0)
+
+
+def _held_from(state: Queries, queue: QueueId, time_ms: int) -> int:
+    """Return from which offset on holds keep a queue."""
+    rows, _ = state.holds(*queue, b"", HOLDS_PER_QUEUE_MAX)
+    return min((row.offset for row in rows if row.until_ms > time_ms), default=OFFSET_MAX)

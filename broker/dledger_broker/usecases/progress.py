@@ -152,7 +152,7 @@ def _expires_ms(view: GroupView, topic_id: bytes, row: QueueProgress) -> int:
     topic = view.machine.queries.topic_by_id(topic_id)
     if topic is None or not row.oldest_ms:
         return 0
-    bound_ms = effective(topic.retention, view.retention).time_ms
+    bound_ms = effective(topic, view.retention).time_ms
     return 0 if bound_ms == RETENTION_FOREVER else row.oldest_ms + bound_ms
 
 

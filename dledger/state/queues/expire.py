@@ -7,11 +7,13 @@ The command names an offset for each queue. Apply decides how far it follows, by
 leader gives as its reason:
 
     TIME   up to the first record that is younger than the topic's retention, by the entry's stamp
-    SIZE   as far as the leader says, if the topic has a bound of size: only readers count bytes
+    SIZE   as far as the leader says, if the topic still has the bound of size that the leader
+           counted by: only readers count bytes
     DISK   as far as the leader says, if the topic has any bound: its disk is low, and the cluster
            wants the oldest messages deleted then
     DONE   of a retry topic: up to the floor of its consumer group, records stored DONE_KEPT_MS ago
 
+Retries and dead letters keep to no bound: retries go as DONE, dead letters when they are settled.
 So a leader that proposes late, twice, or by a wrong clock of its own deletes nothing early. A bound
 that the topic leaves to the cluster comes with the command: all members use the same number.
 """
@@ -20,7 +22,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
-from dledger.state.commands.codec import Int64, UInt32
+from dledger.state.commands.codec import Int64, UInt32, UInt64
 from dledger.state.commands.command import Command
 from dledger.state.queues.holds import HOLDS_PER_QUEUE_MAX
 from dledger.state.queues.table import Queue
@@ -31,6 +33,7 @@ from dledger.state.values import Retention, Topic
 from dledger.types import Entry
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import RETENTION_DEFAULT, RETENTION_FOREVER
+from dledger_proto.names import GROUP_TOPIC_PREFIXES
 
 EXPIRED_QUEUES_MAX: Final = 64
 """Queues that one command names."""
@@ -57,6 +60,8 @@ class Expiring(NamedTuple):
     queue: UInt32
     offset: Int64
     why: Bound
+    size: UInt64 = 0
+    """Of SIZE: the bound by which the leader counted."""
 
     def describe(self) -> str:
         """Return one word."""
@@ -88,21 +93,23 @@ class ExpireRecords(Command[RecordsExpired]):
         except DledgerError:  # the topic is deleted since: its queues are freed as a whole
             return Trimmed(0)
         topic = state.topics.known(wanted.topic_id)
-        offset = min(wanted.offset, self._allowed(state, topic, queue, wanted.why, entry.time_ms))
+        offset = min(wanted.offset, self._allowed(state, topic, queue, wanted, entry.time_ms))
         if offset <= queue.minimum:
             return Trimmed(queue.minimum)
         result = Trim(*queue.id, offset).apply(state, entry)
         return Trimmed(queue.minimum) if isinstance(result, Refused) else result
 
-    def _allowed(self, state: State, topic: Topic, queue: Queue, why: Bound, time_ms: int) -> int:
+    def _allowed(
+        self, state: State, topic: Topic, queue: Queue, wanted: Expiring, time_ms: int
+    ) -> int:
         """Return the offset up to which a queue may go for this reason."""
-        bound = effective(topic.retention, self.default)
+        bound, why = effective(topic, self.default), wanted.why
         if why is Bound.TIME:
             kept_ms = bound.time_ms
             if kept_ms == RETENTION_FOREVER:
                 return queue.minimum
         elif why is Bound.SIZE:
-            return queue.minimum if bound.size == RETENTION_FOREVER else queue.maximum
+            return queue.maximum if bound.size == wanted.size else queue.minimum
         elif why is Bound.DISK:
             return queue.minimum if bound == KEEPS_ALL else queue.maximum
         else:
@@ -114,8 +121,11 @@ class ExpireRecords(Command[RecordsExpired]):
         return allowed
 
 
-def effective(retention: Retention, default: Retention) -> Retention:
+def effective(topic: Topic, default: Retention) -> Retention:
     """Return what counts for a topic; RETENTION_FOREVER stands for a bound that nobody set."""
+    if topic.name.startswith(GROUP_TOPIC_PREFIXES):
+        return KEEPS_ALL
+    retention = topic.retention
     return Retention(
         _first_set(retention.time_ms, default.time_ms), _first_set(retention.size, default.size)
     )

@@ -48,6 +48,18 @@ RETENTION_BUGS: Final[Sequence[Mutant]] = (
         [f"{STATE}.test_a_topic_that_keeps_all_keeps_all"],
     ),
     Mutant(
+        "retries-expire",
+        "retries that wait, and dead letters, go by the cluster's retention (I20, I24)",
+        [
+            Edit(
+                "dledger.state.queues.expire:effective",
+                "if topic.name.startswith(GROUP_TOPIC_PREFIXES):",
+                "if False:",
+            )
+        ],
+        [f"{STATE}.test_retries_and_dead_letters_keep_to_no_bound"],
+    ),
+    Mutant(
         "low-disk-deletes-what-is-kept-for-ever",
         "a low disk takes the messages of a topic that keeps everything (S60)",
         [

@@ -5,6 +5,7 @@ import pytest
 from dledger.state.offsets import CommitOffset
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.queues.expire import DONE_KEPT_MS, Bound, ExpireRecords, Expiring
+from dledger.state.queues.holds import Hold
 from dledger.state.queues.trim import Trim
 from dledger.state.results import RecordsExpired, Trimmed
 from dledger.state.topics.commands import DeleteTopic, UpdateTopic
@@ -162,9 +163,20 @@ def test_a_low_disk_deletes_the_oldest_segment_earlier(leading: Leading) -> None
     assert leading.looks(3 * HOUR) is None, "nothing begins below any more"
     leading.low_below = driven.log.position
     driven.one(UpdateTopic(TOPIC, retention_time_ms=(RETENTION_FOREVER,)))
-    command = leading.looks(3 * HOUR)
-    assert command is not None
-    assert driven.one(command) == RecordsExpired((Trimmed(2), Trimmed(2))), "it keeps everything"
+    assert leading.looks(3 * HOUR) is None, "a topic that keeps everything keeps the segment"
+
+
+def test_a_hold_keeps_the_segment_of_a_low_disk(leading: Leading) -> None:
+    leading.driven.one(Hold("export", TOPIC, 1, 1, 9 * HOUR))
+    leading.low_below = leading.driven.log.entries[-2].ref.position
+    assert leading.looks(3 * HOUR) is None
+
+
+def test_a_queue_that_is_held_is_not_asked_for_again_and_again(leading: Leading) -> None:
+    leading.driven.one(Hold("export", TOPIC, 1, 0, 20 * HOUR))
+    assert leading.does_its_duty(9 * HOUR) == 1
+    assert leading.looks(9 * HOUR) is None
+    assert leading.does_its_duty(20 * HOUR) == 1
 
 
 def test_a_low_disk_deletes_nothing_unless_the_cluster_says_so(leading: Leading) -> None:

@@ -230,7 +230,7 @@ def test_unknown_keys_name_the_nearest_known_one(file: Path) -> None:
         ("loglevel", "log.level"),
         ("log.levle", "log.level"),
         ("zzz", ""),
-        ("fileReservedTime", "topics.retention_ms"),
+        ("fileReservedTime", ""),
         ("deleteWhen", ""),
         ("autoCreateSubscriptionGroup", "consumer_groups.auto_create"),
     ],

@@ -136,8 +136,9 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         "retention_size=258",
     ),
     (
-        ExpireRecords((Expiring(A, 3, 55, Bound.SIZE),), RETENTION),
-        "3d01" + "0100" + HEX_A + "03000000" + "3700000000000000" + "01" + HEX_RETENTION,
+        ExpireRecords((Expiring(A, 3, 55, Bound.SIZE, 258),), RETENTION),
+        "3d01" + "0100" + HEX_A + "03000000" + "3700000000000000" + "01"
+        + "0201000000000000" + HEX_RETENTION,
         f"ExpireRecords queues={HEX_A}/3@55(SIZE) default=7ms/258B",
     ),
     (

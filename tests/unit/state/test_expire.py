@@ -1,9 +1,12 @@
 """What the retention of a topic lets go, whatever a leader asks for."""
 
+from dataclasses import replace
+
 import pytest
 
 from dledger.state.offsets import CommitOffset
 from dledger.state.progress.commits import CommitOffsets
+from dledger.state.progress.failures import DEAD_NOW
 from dledger.state.queues.expire import DONE_KEPT_MS, Bound, ExpireRecords, Expiring, effective
 from dledger.state.queues.holds import Hold
 from dledger.state.results import RecordsExpired, Trimmed
@@ -11,7 +14,7 @@ from dledger.state.topics.commands import DeleteTopic, UpdateTopic
 from dledger.state.values import AS_THE_CLUSTER, Retention
 from dledger_proto.errors import Code
 from dledger_proto.limits import RETENTION_FOREVER, TIME_MS_MAX
-from tests.unit.state.groups_kit import BILLING
+from tests.unit.state.groups_kit import BILLING, DEAD_LETTERS
 from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, code_of, started
 from tests.unit.state.test_failures import fail, fire, ready
 
@@ -19,9 +22,11 @@ HOUR = 3_600_000
 FOREVER = Retention(RETENTION_FOREVER, RETENTION_FOREVER)
 
 
-def expire(offset: int, why: Bound = Bound.TIME, *, default: Retention = FOREVER) -> ExpireRecords:
+def expire(
+    offset: int, why: Bound = Bound.TIME, *, default: Retention = FOREVER, size: int = 0
+) -> ExpireRecords:
     """Return a command for queue 0."""
-    return ExpireRecords((Expiring(TOPIC, 0, offset, why),), default)
+    return ExpireRecords((Expiring(TOPIC, 0, offset, why, size),), default)
 
 
 def minimum(driven: Driven) -> int:
@@ -73,8 +78,10 @@ def test_a_topic_that_keeps_all_keeps_all() -> None:
 def test_a_bound_of_size_is_needed_for_that_reason() -> None:
     driven = with_hours(1)
     assert driven.one(expire(2, Bound.SIZE)) == RecordsExpired((Trimmed(0),))
-    driven.one(UpdateTopic(TOPIC, retention_size=(1,)))
-    assert driven.one(expire(2, Bound.SIZE)) == RecordsExpired((Trimmed(2),))
+    driven.one(UpdateTopic(TOPIC, retention_size=(2,)))
+    old = driven.one(expire(2, Bound.SIZE, size=1))
+    assert old == RecordsExpired((Trimmed(0),)), "counted by a bound that has changed since"
+    assert driven.one(expire(2, Bound.SIZE, size=2)) == RecordsExpired((Trimmed(2),))
 
 
 def test_a_hold_keeps_what_is_expired() -> None:
@@ -123,6 +130,17 @@ def test_a_retry_that_is_not_done_stays() -> None:
     assert driven.one(done, time_ms=late) == RecordsExpired((Trimmed(1),))
 
 
+def test_retries_and_dead_letters_keep_to_no_bound() -> None:
+    driven = ready()
+    fail(driven, 0)
+    fail(driven, 1, delay_ms=DEAD_NOW)
+    fire(driven, HOUR)
+    for topic in (BILLING, DEAD_LETTERS):
+        for why in (Bound.TIME, Bound.SIZE, Bound.DISK):
+            command = ExpireRecords((Expiring(topic, 0, 1, why, 1),), Retention(1, 1))
+            assert driven.one(command, time_ms=9 * HOUR) == RecordsExpired((Trimmed(0),))
+
+
 def test_the_retention_is_a_part_of_the_topic() -> None:
     driven = started()
     assert driven.machine.queries.topic_by_id(TOPIC).retention == AS_THE_CLUSTER  # type: ignore[union-attr]
@@ -146,4 +164,7 @@ def test_the_retention_is_a_part_of_the_topic() -> None:
     ],
 )
 def test_what_counts(topic: Retention, default: Retention, counts: Retention) -> None:
-    assert effective(topic, default) == counts
+    driven = started()
+    found = driven.machine.queries.topic_by_id(TOPIC)
+    assert found is not None
+    assert effective(replace(found, retention=topic), default) == counts

@@ -57,7 +57,7 @@ def lag(
     """Show what waits for a consumer group: messages, bytes, and since when, for each queue.
 
     expires_seconds: when the retention of the topic deletes the first message that waits. lost: how
-    many were deleted before the group had them.
+    many above its offset were deleted before the group was done with them; the next commit ends it.
 
     Without --topic: the topics that its consumers have now, and the group's own retries. Of a group
     without consumers: all topics in which it has got anywhere.
@@ -199,7 +199,7 @@ def _rows(
                 "lag_bytes": row.lag_bytes if has_floor else None,
                 "lag_seconds": _seconds(oldest) if has_floor else None,
                 "expires_seconds": _seconds(row.expires_ms - reply.now_ms) if waits else None,
-                "lost": max(row.minimum - row.floor, 0) if has_floor else None,
+                "lost": _lost(row) if has_floor else None,
                 "done_above": above,
                 "holder": row.holder or None,
                 "epoch": row.epoch,
@@ -208,6 +208,16 @@ def _rows(
             }
         )
     return rows
+
+
+def _lost(row: ReadProgressReply.Row) -> int:
+    """Return how many records were deleted before the group was done with them."""
+    done = sum(
+        min(each.end, row.minimum) - max(each.first, row.floor)
+        for each in row.done
+        if each.first < row.minimum and each.end > row.floor
+    )
+    return max(row.minimum - row.floor - done, 0)
 
 
 def _seconds(milliseconds: int) -> float:

@@ -23,7 +23,12 @@ from dledger_broker.cli.output import (
     say,
 )
 from dledger_broker.cli.values import parse_duration, parse_size
-from dledger_proto.limits import QUEUES_PER_TOPIC_MAX, RETENTION_DEFAULT, RETENTION_FOREVER
+from dledger_proto.limits import (
+    OFFSET_MAX,
+    QUEUES_PER_TOPIC_MAX,
+    RETENTION_DEFAULT,
+    RETENTION_FOREVER,
+)
 from dledger_proto.names import GROUP_TOPIC_PREFIXES
 from dledger_proto.v1.broker_pb2 import (
     CreateTopicReply,
@@ -332,6 +337,8 @@ def _retention(text: str, option: str, parse: Callable[[str, str], int]) -> int 
     if text in _BOUNDS:
         return _BOUNDS[text]
     bound = parse(text, option)
+    if bound > OFFSET_MAX:
+        bad_input(f"{option}: {text}, too large", "use `forever` for no bound")
     if not bound:
         bad_input(f"{option}: {text}, must be above 0", "use `default` or `forever`")
     return bound

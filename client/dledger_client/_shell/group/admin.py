@@ -214,6 +214,15 @@ def _within(offset: int, bounds: QueueBounds) -> int:
     return min(max(offset, bounds.minimum), bounds.maximum)
 
 
+def _done_below(row: dpb.ReadProgressReply.Row) -> int:
+    """Return how many records between the floor and the minimum are done."""
+    return sum(
+        min(each.end, row.minimum) - max(each.first, row.floor)
+        for each in row.done
+        if each.first < row.minimum and each.end > row.floor
+    )
+
+
 def _progress(
     row: dpb.ReadProgressReply.Row, reply: dpb.ReadProgressReply, group: str
 ) -> QueueProgress:
@@ -242,6 +251,6 @@ def _progress(
         lag_bytes=row.lag_bytes if has_floor else None,
         lag_ms=max(reply.now_ms - row.oldest_ms, 0) if row.oldest_ms else 0,
         expires_in_ms=max(row.expires_ms - reply.now_ms, 0) if row.expires_ms else None,
-        lost=max(row.minimum - row.floor, 0) if has_floor else 0,
+        lost=max(row.minimum - row.floor - _done_below(row), 0) if has_floor else 0,
         paused=reply.paused,
     )
