@@ -97,6 +97,9 @@ EFFECTS: Final = (
 """What faults and clients must have brought about, not only attempted: each as often as a fault."""
 """Floors are for FLOOR_SEEDS seeds; smaller runs are held to their share, from 100 seeds on."""
 FLOORS_FROM: Final = 100
+LOST_SECONDS: Final = 600.0
+"""No seed takes so long: its process was killed, as by a library that aborts."""
+SHOWN_MAX: Final = 10
 SEEDS_PER_PROCESS: Final = 20
 """Then a new process runs the next ones: what worlds have cached does not add up."""
 FAILURES: Final = Path("out/sim-failures")
@@ -188,7 +191,13 @@ def run_many(seeds: Sequence[int], jobs: int, console: Console) -> list[Result]:
         context.Pool(jobs, maxtasksperchild=SEEDS_PER_PROCESS) as pool,
     ):
         task = progress.add_task("sim", total=len(seeds))
-        for result in pool.imap_unordered(run_seed, seeds, chunksize=1):
+        found = pool.imap_unordered(run_seed, seeds, chunksize=1)
+        for _ in seeds:
+            try:
+                result = found.next(timeout=LOST_SECONDS)
+            except multiprocessing.TimeoutError:
+                lost = sorted({*seeds} - {each.seed for each in results})[:SHOWN_MAX]
+                raise SystemExit(f"a process died, and its seed with it: one of {lost}") from None
             results.append(result)
             progress.advance(task)
             if result.failure:

@@ -117,6 +117,7 @@ def test_pages_that_a_disk_lost_are_found_damaged_or_are_a_whole_commit() -> Non
             machine.save()
         machine.cut()
         assert machine.disk.lose_synced(random)
+        machine.disk.power_cut(random)  # again, before a process has looked: nothing more is lost
         try:
             found = machine.start()
         except DamagedStore as error:

@@ -128,8 +128,11 @@ class StateDisk:
         """End the machine. Call the file system's `power_cut` first: the mark is one of its files.
 
         The next process finds what was saved, or the save under way. Else `open` is `WrongState`.
+        Where no process has run since the file was changed under its feet, nothing is under way.
         """
         self.kill()
+        if self._expected is not None:
+            return
         now = after = self._content()
         if not self._is_made:
             if now != self._left:
