@@ -15,10 +15,10 @@ from dledger.state.queues.table import QueueId
 CHUNKS_PER_BOUND: Final = 64
 """A queue is cut where a chunk ends, so it may hold 1/64 more than its bound."""
 CHUNK_BYTES_MIN: Final = 65_536
-ROWS_BYTES: Final = 1 << 24
-"""Bytes of batches whose rows are read at once."""
+ANY_BYTES: Final = 1 << 62
+"""Only rows are read, and SPANS_MAX bounds a read of them, however large their batches are."""
 READS_PER_LOOK: Final = 16
-"""So many times, over all queues: some 65,000 rows, which take 0.1 s. The next look goes on."""
+"""Over all queues: some 65,000 rows, which take 0.1 s. The next look goes on."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class QueueSizes:
     @staticmethod
     def _count(state: Queries, queue: QueueId, measured: _Measured) -> None:
         chunk_bytes = max(measured.bound // CHUNKS_PER_BOUND, CHUNK_BYTES_MIN)
-        for span in state.spans(*queue, measured.at, ROWS_BYTES):
+        for span in state.spans(*queue, measured.at, ANY_BYTES):
             measured.at = span.base_offset + span.record_count
             measured.open_bytes += span.size
             if measured.open_bytes >= chunk_bytes:

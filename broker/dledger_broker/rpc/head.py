@@ -10,9 +10,10 @@ from dledger_broker.group.group_view import GroupView
 
 
 def what_keeps_head(view: GroupView, status: GroupStatus) -> list[str]:
-    """Return everything that keeps the oldest segment; empty: nothing does, or it is the newest.
+    """Return what keeps the oldest segment; empty: nothing does, or it is the newest.
 
-    Only a leader knows how far the other members are.
+    Of the queues that begin in it, the first one is named. Only a leader knows how far the other
+    members are.
     """
     oldest = view.log.oldest_segment
     if oldest is None:

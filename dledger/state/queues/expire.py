@@ -109,7 +109,8 @@ class ExpireRecords(Command[RecordsExpired]):
             if kept_ms == RETENTION_FOREVER:
                 return queue.minimum
         elif why is Bound.SIZE:
-            return queue.maximum if bound.size == wanted.size else queue.minimum
+            is_counted = bound.size == wanted.size != RETENTION_FOREVER
+            return queue.maximum if is_counted else queue.minimum
         elif why is Bound.DISK:
             return queue.minimum if bound == KEEPS_ALL else queue.maximum
         else:

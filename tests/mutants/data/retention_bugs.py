@@ -60,6 +60,18 @@ RETENTION_BUGS: Final[Sequence[Mutant]] = (
         [f"{STATE}.test_retries_and_dead_letters_keep_to_no_bound"],
     ),
     Mutant(
+        "no-bound-of-size-taken-for-one",
+        "a queue without a bound of size is emptied by a command that counted by none (S60)",
+        [
+            Edit(
+                f"{EXPIRE}._allowed",
+                "bound.size == wanted.size != RETENTION_FOREVER",
+                "bound.size == wanted.size",
+            )
+        ],
+        [f"{STATE}.test_a_topic_that_keeps_all_keeps_all"],
+    ),
+    Mutant(
         "low-disk-deletes-what-is-kept-for-ever",
         "a low disk takes the messages of a topic that keeps everything (S60)",
         [

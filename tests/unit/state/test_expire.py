@@ -70,8 +70,9 @@ def test_a_topic_that_keeps_all_keeps_all() -> None:
     driven.one(UpdateTopic(TOPIC, retention_size=(RETENTION_FOREVER,)))
     driven.append(batch(2), time_ms=HOUR)
     for why in Bound:
-        command = expire(2, why, default=Retention(1, 1))
-        driven.one(command, time_ms=9 * HOUR)
+        for size in (0, 1, RETENTION_FOREVER):
+            command = expire(2, why, default=Retention(1, 1), size=size)
+            driven.one(command, time_ms=9 * HOUR)
     assert minimum(driven) == 0
 
 
