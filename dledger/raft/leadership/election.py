@@ -46,6 +46,10 @@ class Elections:
         """When a current leader was last heard; -inf when this member knows none."""
         self._lost_at: float | None = None
         """The link to the leader broke; at this time it counts as lost (D17)."""
+        self._gone_at = -math.inf
+        """When a leader was lost whose last messages may still arrive (D17)."""
+        self._is_doubted = False
+        """Messages of a lost leader came; they may be its last, so `_lost_at` stands."""
         self._number = context.first_number
         self._pre_vote: VoteTally | None = None
         self._vote: VoteTally | None = None
@@ -127,14 +131,31 @@ class Elections:
 
     # Who leads.
 
-    def leader_heard(self) -> None:
+    def leader_heard(self, leader: MemberId) -> None:
         """An append message of the current leader was taken."""
         self._contact_at = self._context.now
         self._close()
         self._eager = self._quick_round = False
-        self._lost_at = None
+        self._doubt_if_late(leader)
+        if not self._is_doubted:
+            self._lost_at = None
         self._waited_for_clocks = False
         self.rearm()
+
+    def _doubt_if_late(self, leader: MemberId) -> None:
+        """Give a leader that was lost a moment ago until the redial's limit to prove it lives.
+
+        What it sent before it died may arrive after its redial was refused. Without this doubt a
+        follower would believe in it for a whole election timeout. A leader that still speaks after
+        the limit is believed: `_lose_leader` ends the doubt.
+        """
+        context = self._context
+        redial = context.settings.link_loss_redial
+        late = context.now - self._gone_at <= redial and leader not in context.outbox.up
+        if late and not self._is_doubted:
+            self._is_doubted = True
+            self._lost_at = context.now + redial
+        self._gone_at = -math.inf
 
     def link_down(self, peer: MemberId) -> None:
         """The link to a peer broke. A leader has until the redial's limit to come back."""
@@ -146,6 +167,7 @@ class Elections:
         """The link stands again."""
         if self._context.engine.leader == peer:
             self._lost_at = None
+            self._is_doubted = False
 
     def dial_failed(self, peer: MemberId) -> None:
         """The redial was refused: no process listens there (D17)."""
@@ -156,6 +178,8 @@ class Elections:
         context = self._context
         context.trace.event("leader_lost", peer=context.engine.leader, why=why)
         self._lost_at = None
+        self._gone_at = -math.inf if self._is_doubted else context.now
+        self._is_doubted = False
         self._contact_at = -math.inf
         context.engine.forget_leader()
         if self._may_campaign() and self._vote is None:

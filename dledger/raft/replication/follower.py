@@ -37,7 +37,7 @@ class Following:
         run = None
         if message.frames is not None and context.log.disk_room is not DiskRoom.FULL:
             run = parse_run(message)
-        self._elections.leader_heard()
+        self._elections.leader_heard(sender)
         result = engine.append(
             sender,
             term=message.term,

@@ -1,4 +1,4 @@
-"""Known bugs of when a leader speaks: entries that gather, quiet times, what wakes the driver."""
+"""Known bugs of pace: when a leader speaks and is believed, gathering, what wakes the driver."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,6 +7,21 @@ from tests.mutants.mutant import LIVENESS, Mutant
 from tests.mutants.rewrite import Edit
 
 PACE_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "last-words-of-a-lost-leader-believed",
+        "what a killed leader sent before it died puts its successor off by a timeout (D17)",
+        [
+            Edit(
+                "dledger.raft.leadership.election:Elections._doubt_if_late",
+                "if late and",
+                "if late and False and",
+            )
+        ],
+        [
+            "unit.raft.test_group_basic"
+            ".test_the_last_words_of_a_killed_leader_do_not_put_off_its_successor"
+        ],
+    ),
     Mutant(
         "lone-proposal-waits",
         "small proposals wait for more to come, also when nothing is on its way",

@@ -60,6 +60,43 @@ def test_followers_take_over_when_the_leader_is_killed() -> None:
     assert leader.role is Role.FOLLOWER
 
 
+def test_the_last_words_of_a_killed_leader_do_not_put_off_its_successor() -> None:
+    """What a leader sent before it died may arrive after the redial to it was refused (D17)."""
+    world = World()
+    leader = world.elect()
+    world.run(0.3)
+    followers = world.followers()
+    world.hold_all()
+    leader.put(b"one")
+    world.pump()
+    late = {member.name: world.waiting(leader.name, member.name) for member in followers}
+    leader.kill()
+    world.held.clear()
+    for member in followers:
+        assert late[member.name], "the leader had nothing under way"
+        for message in late[member.name]:
+            member.group.receive(leader.name, message, world.now)
+        member.drain()
+    took = world.until(lambda: bool(world.leaders), 2.0)
+    assert took <= 0.3, "the followers believed the dead leader again"
+    assert world.leader.log.last_index >= 3, "what it had sent is kept"
+
+
+def test_a_leader_that_goes_on_speaking_after_its_link_was_lost_is_believed() -> None:
+    world = World()
+    leader = world.elect()
+    world.run(0.3)
+    term = leader.group.term
+    follower = world.followers()[0]
+    for _ in range(2):  # lost, then doubted
+        follower.group.dial_failed(leader.name, world.now)
+        leader.put(b"more")
+        world.run(0.05)
+    world.run(3.0)
+    assert (leader.role, leader.group.term) == (Role.LEADER, term)
+    assert follower.group.leader == leader.name
+
+
 def test_apply_is_done_in_bounded_slices() -> None:
     """L13: a long replay gives the loop back after each slice."""
     world = World()
