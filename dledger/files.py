@@ -81,6 +81,10 @@ class FileSystem(Protocol):
         """Replace `target` by `source`, atomically."""
         ...
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name, in any folder of the same disk; FileExistsError."""
+        ...
+
     def unlink(self, path: str) -> None:
         """Remove a file. Its space may come back later: see `is_freeing`."""
         ...
@@ -243,6 +247,9 @@ class OsFileSystem:
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
 
     def unlink(self, path: str) -> None:
         file = self.open(path)

@@ -220,15 +220,22 @@ class SimFileSystem:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         folder.change(new_name, folder.seen[name], name)
 
+    def link(self, source: str, target: str) -> None:
+        self.enter("link", target)
+        folder, name = self._parent(target)
+        if name in folder.seen:
+            raise FileExistsError(errno.EEXIST, "exists", target)
+        folder.change(name, self._inode(source), None)
+
     def unlink(self, path: str) -> None:
         self.enter("unlink", path)
         folder, name = self._parent(path)
         if name not in folder.seen:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         node = folder.seen[name]
-        if isinstance(node, Inode):
-            self._freeing[node] = FREED_AFTER_CALLS
         folder.change(None, None, name)
+        if isinstance(node, Inode) and all(node is not other for other in self._inodes_seen()):
+            self._freeing[node] = FREED_AFTER_CALLS
 
     @property
     def is_freeing(self) -> bool:
@@ -309,15 +316,18 @@ class SimFileSystem:
 
     def used_bytes(self) -> int:
         """Return what all files hold that are named or not freed yet, in whole blocks."""
-        total = sum(-(-node.allocated // BLOCK_SIZE) * BLOCK_SIZE for node in self._freeing)
+        held = {*self._freeing, *self._inodes_seen()}
+        return sum(-(-node.allocated // BLOCK_SIZE) * BLOCK_SIZE for node in held)
+
+    def _inodes_seen(self) -> Iterator[Inode]:
+        """Iterate over the files as processes see them, once for each name."""
         waiting = [self._root]
         while waiting:
             for node in waiting.pop().seen.values():
                 if isinstance(node, _Folder):
                     waiting.append(node)
                 else:
-                    total += -(-node.allocated // BLOCK_SIZE) * BLOCK_SIZE
-        return total
+                    yield node
 
     # Used by SimFile.
 

@@ -335,6 +335,9 @@ class _Files:
     def rename(self, source: str, target: str) -> None:
         self._system.rename(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        self._system.link(source, target)
+
     def unlink(self, path: str) -> None:
         self._system.unlink(path)
 
