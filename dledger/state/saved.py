@@ -12,7 +12,7 @@ behind `Applied` nobody knows whether they are.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dledger.state.counted_time import CountedTime
@@ -65,6 +65,10 @@ class _SavedBase:
                 if len(found) == limit:
                     break
         return found
+
+    def saved_rows(self) -> Iterator[Row]:
+        """Nobody copies a saved state by its rows."""
+        raise AssertionError(f"{self._folder} is read by its tables")
 
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
         """Nobody writes to a saved state."""

@@ -22,7 +22,7 @@ import contextlib
 import errno
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import lmdb
@@ -202,6 +202,18 @@ class LmdbBase:
         except lmdb.Error as error:
             raise failure(self._path, "it cannot be read", error) from error
         return rows
+
+    def saved_rows(self) -> Iterator[Row]:
+        self._check_usable()
+        try:
+            with self._environment.begin() as transaction, transaction.cursor() as cursor:
+                for key, sealed in cursor:
+                    if key >= TOTALS_KEY:
+                        return
+                    if key != FORMAT_KEY:
+                        yield key, unseal(self._path, key, sealed)
+        except lmdb.Error as error:
+            raise failure(self._path, "it cannot be read", error) from error
 
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
         self._check_usable()

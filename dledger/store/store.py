@@ -70,6 +70,10 @@ class Base(Protocol):
 
     def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool) -> list[Row]: ...
 
+    def saved_rows(self) -> Iterator[Row]:
+        """Iterate over all rows of the last save, ascending by key. Any thread."""
+        ...
+
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
         """Write the rows, ascending by key, None deletes, in one durable transaction."""
         ...
@@ -231,6 +235,13 @@ class StateStore:
                 stop = rows[-1][0]
             else:
                 start = rows[-1][0] + b"\0"
+
+    def saved_rows(self) -> Iterator[Row]:
+        """Iterate over the rows of the last save, as of one moment, ascending by key.
+
+        Any thread may iterate. Pages that saves replace meanwhile stay until it has ended.
+        """
+        return self._base.saved_rows()
 
     def freeze(self) -> Flush | None:
         """Close the overlay and return its flush; None when nothing was written since the last."""

@@ -173,6 +173,23 @@ class StoreSuite:
             flush.execute()
             store.flush_finished(flush)
 
+    def test_saved_rows_are_those_of_one_save(self, make_store: MakeStore) -> None:
+        """What is unsaved, or saved while somebody iterates, is not among them."""
+        with make_store() as store:
+            wanted = [(b"k%04d" % number, b"v%d" % number) for number in range(300)]
+            for key, value in reversed(wanted):
+                store.put(key, value)
+            assert list(store.saved_rows()) == []
+            save(store)
+            store.put(b"k0000", b"unsaved")
+            rows = store.saved_rows()
+            found = [next(rows)]
+            store.delete(b"k0200")
+            save(store)
+            assert [*found, *rows] == wanted
+            newer = dict(store.saved_rows())
+            assert (newer[b"k0000"], b"k0200" in newer) == (b"unsaved", False)
+
 
 def save(store: StateStore) -> None:
     """Freeze, execute and finish a flush."""

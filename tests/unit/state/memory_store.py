@@ -5,7 +5,7 @@ commits: a flush is all or nothing. Once `flush_finished` was called it cannot b
 while a flush is under way leaves the commit before it, or it (`lose_last` says which).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from sortedcontainers import SortedDict
 
@@ -31,6 +31,10 @@ class MemoryDisk:
             if len(found) == limit:
                 break
         return found
+
+    def saved_rows(self) -> Iterator[Row]:
+        """See `Base.saved_rows`."""
+        return iter(list(self.rows.items()))
 
     def save(self, rows: Iterable[tuple[bytes, Value | None]], size_bytes: int) -> None:
         """See `Base.save`."""
