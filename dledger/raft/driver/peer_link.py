@@ -66,6 +66,16 @@ class LinkIdentity:
     member: MemberId
     incarnation: bytes
 
+    def greeting(self, peer: MemberId) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of a stream to a peer."""
+        return (
+            ("dledger-cluster", self.cluster),
+            ("dledger-group", self.group),
+            ("dledger-member", self.member),
+            ("dledger-to", peer),
+            ("dledger-incarnation", self.incarnation.hex()),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
@@ -205,14 +215,7 @@ class PeerLink:
             return
 
     async def _dial(self, channel: grpc.aio.Channel, timeout: float) -> "raw.RawStreamCall | None":
-        identity = self._identity
-        metadata = (
-            ("dledger-cluster", identity.cluster),
-            ("dledger-group", identity.group),
-            ("dledger-member", identity.member),
-            ("dledger-to", self._peer),
-            ("dledger-incarnation", identity.incarnation.hex()),
-        )
+        metadata = self._identity.greeting(self._peer)
         call: raw.RawStreamCall = raw.raw_stream(channel, raw.LINK)(metadata=metadata)
         try:
             async with asyncio.timeout(timeout):

@@ -56,7 +56,7 @@ class PeerListener:
     async def _link(self, _requests: object, context: raw.RawContext) -> None:
         said = {key: str(value) for key, value in context.invocation_metadata() or ()}
         try:
-            group, sender, target = self._greet(said)
+            group, sender, target = self.greet(said)
         except DledgerError as error:
             self._say_once("link_refused", str(error), context.peer())
             await status.abort(context, error)
@@ -85,8 +85,8 @@ class PeerListener:
             self._said.add(what)
             self._trace.event(event, reason=reason, address=address)
 
-    def _greet(self, said: Mapping[str, str]) -> tuple[str, MemberId, LinkTarget]:
-        """Check who dials whom; DledgerError WRONG_CLUSTER naming what does not match."""
+    def greet(self, said: Mapping[str, str]) -> tuple[str, MemberId, LinkTarget]:
+        """Check who dials whom by the metadata; WRONG_CLUSTER naming what does not match."""
         group = said.get("dledger-group", "")
         target = self._targets.get(group)
         if said.get("dledger-cluster") != self._cluster:

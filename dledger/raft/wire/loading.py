@@ -37,12 +37,18 @@ def load(message: Message, log: CommitLog) -> Message | None:
     payload = payload_of(message)
     if payload is None or payload.buffers is not None:
         return message
+    data = read_payload(payload, log)
+    return None if data is None else with_data(message, data)
+
+
+def read_payload(payload: AppendPayload, log: CommitLog) -> bytes | None:
+    """Return the entries of a payload that lie on disk, each byte checked; see `load`."""
     try:
         data = log.read_span(payload.span)
         _check_entries(data, payload)
     except (SpanGone, CorruptEntry):
         return None
-    return with_data(message, data)
+    return data
 
 
 def _check_entries(data: Buffer, payload: AppendPayload) -> None:
@@ -67,6 +73,11 @@ def check_held(message: Message, log: CommitLog) -> None:
     """
     payload = payload_of(message)
     assert payload is not None, "it carries no entries"
+    check_payload_held(payload, log)
+
+
+def check_payload_held(payload: AppendPayload, log: CommitLog) -> None:
+    """Find out why `read_payload` gave nothing; see `check_held`."""
     index = payload.first
     try:
         while index <= payload.last:

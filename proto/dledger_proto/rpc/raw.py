@@ -21,6 +21,8 @@ APPEND: Final = f"/{BROKER_SERVICE}/Append"
 APPEND_ONE: Final = f"/{BROKER_SERVICE}/AppendOne"
 FETCH: Final = f"/{BROKER_SERVICE}/Fetch"
 LINK: Final = f"/{PEERS_SERVICE}/Link"
+READ_LOG: Final = f"/{PEERS_SERVICE}/ReadLog"
+READ_STATE: Final = f"/{PEERS_SERVICE}/ReadState"
 
 MESSAGE_SIZE_OPTIONS: Final = (
     ("grpc.max_send_message_length", FRAME_SIZE_MAX + 64 * KIB),

@@ -62,7 +62,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "refill-sends-unchecked-bytes",
         "entries are read from disk and sent as they are, damaged or not (I15)",
-        [Edit("dledger.raft.wire.loading:load", "_check_entries(data, payload)", "pass")],
+        [Edit("dledger.raft.wire.loading:read_payload", "_check_entries(data, payload)", "pass")],
         [f"{DISK}.test_damage_met_while_refilling_another_member_stops_the_leader"],
     ),
     Mutant(
@@ -70,7 +70,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "entries that cannot be read for a follower are taken for cut or trimmed (I15)",
         [
             Edit(
-                "dledger.raft.wire.loading:check_held",
+                "dledger.raft.wire.loading:check_payload_held",
                 "while index <= payload.last:",
                 "while False:",
             )
