@@ -10,6 +10,7 @@ group/     One group as the services see it, and what its leader does by itself
 local/     A whole cluster on this machine
 process/   A member as a process: its groups, its end, logs, health
 read/      Reading: fetch streams, lookups, plans, the log for comparison
+refill/    Log and state for a peer that replication cannot fill, and from one
 rpc/       The gRPC services of a member
 usecases/  What callers can ask of a member, whatever the API
 """

@@ -169,12 +169,33 @@ class CommitLog:
         """Position behind the last entry."""
         return self._state.end.position
 
+    @property
+    def base(self) -> Chain:
+        """What the first entry follows: the chain before it. Its time is not known, so 0."""
+        state = self._state
+        if not state.segments:
+            return Chain()
+        header = state.segments[0].header
+        return Chain(
+            LogIndex(header.base_index - 1),
+            Position(header.base_position),
+            header.previous_crc,
+            Term(header.previous_term),
+        )
+
     def term_at(self, index: LogIndex) -> Term | None:
         """Return an entry's term; None below the head and above the end. Never reads the disk.
 
         The entry just before the first one still has its term (0 for index 0).
         """
         return self._state.term_at(index)
+
+    def segment_start(self, position: Position) -> LogIndex:
+        """Return the first index of the segment that holds a position, or of the first. No I/O."""
+        state = self._state
+        if position <= state.first_position:
+            return state.first_index
+        return state.segments[state.place_of_position(position)].base_index
 
     def ref(self, index: LogIndex) -> EntryRef:
         """Return what identifies an entry. An old one costs a short read. SpanGone: not held."""

@@ -64,6 +64,11 @@ class GroupSettings:
     waiting_bytes_max: int = 32 << 20
     """With so many bytes in waiting proposals a leader refuses more as BUSY."""
 
+    absent_bytes_max: int = 8 << 30
+    """A leader keeps so much log for a member that is behind; beyond it the member is refilled."""
+    absent_seconds_max: float = 259_200.0
+    """A leader keeps log for a silent member for so long."""
+
     def check(self) -> None:
         """Raise DledgerError INVALID_ARGUMENT, naming field, value and limit."""
         members = ", ".join(self.members)
@@ -85,6 +90,8 @@ class GroupSettings:
             raise _invalid(f"flush_interval {self.flush_interval} s: must be above 0")
         if min(self.inflight_bytes_max, self.uncommitted_bytes_max, self.waiting_bytes_max) <= 0:
             raise _invalid("inflight, uncommitted and waiting bytes: must be above 0")
+        if self.absent_bytes_max <= 0 or self.absent_seconds_max <= 0:
+            raise _invalid("absent bytes and seconds: must be above 0")
         if self.gather_bytes < 0:
             raise _invalid(f"gather_bytes {self.gather_bytes}: must be 0 or above")
 

@@ -199,6 +199,20 @@ class RaftGroup:
             self._strangers.add(sender)
             self._context.trace.event("refused", sender=sender, reason="not a configured member")
 
+    def needs_refill(self, now: float) -> bool:
+        """Tell whether no leader can fill this member's log any more (D18).
+
+        The entries that follow were trimmed, or this member is new and its group has trimmed the
+        first entry. Ask while links are up: a member that is alone knows nothing.
+        """
+        self._context.now = now
+        return not self._stopped and self._wiring.needs_refill
+
+    @property
+    def is_filled(self) -> bool:
+        """Tell whether this member leads, or its leader's newest message fitted its log."""
+        return not self._stopped and self._wiring.is_filled
+
     # Inputs: the disk.
 
     def write_finished(self, finished: Round, now: float) -> None:

@@ -115,6 +115,19 @@ class Wiring:
             life = self.membership.incarnation.hex()
             context.trace.event("quarantined", incarnation=life)
 
+    @property
+    def needs_refill(self) -> bool:
+        """See `RaftGroup.needs_refill`."""
+        if self._context.formed:
+            return not self._context.engine.is_leader and self._following.is_below_head
+        return self.membership.lacks_first_entry
+
+    @property
+    def is_filled(self) -> bool:
+        """See `RaftGroup.is_filled`."""
+        context = self._context
+        return context.formed and (context.engine.is_leader or self._following.has_matched)
+
     # Hooks.
 
     def _on_truncated(self, first: int, last: int) -> None:

@@ -15,6 +15,8 @@ QUARANTINE: Final = "test_quarantine"
 
 AREAS: Final = {
     "dledger.raft": "replication",
+    "dledger.refill": "refill",
+    "dledger_broker.refill": "refill",
     "pysyncobj": "replication",
     "dledger.log": "log",
     "dledger.store.lmdb": "state's file",

@@ -79,6 +79,7 @@ class Stage(World):
         start: str | None = None,
         flush: FlushMode = FlushMode.SYNC,
         gather_bytes: int = 0,
+        refill_bytes_per_second: int = 64 * KIB * KIB,
     ) -> None:
         log = LogSettings(
             segment_size=segment_size,
@@ -89,7 +90,14 @@ class Stage(World):
             low_water_bytes=LOW_WATER_BYTES,
         )
         plan = _still(draw_plan(seed, members=3), names, log)
-        super().__init__(replace(plan, flush=flush, gather_bytes=gather_bytes))
+        super().__init__(
+            replace(
+                plan,
+                flush=flush,
+                gather_bytes=gather_bytes,
+                refill_bytes_per_second=refill_bytes_per_second,
+            )
+        )
         self.names = self.group.names
         self.stopped: dict[tuple[str, str], list[bytes]] = {}
         """Links that keep their messages, oldest first."""
@@ -331,10 +339,10 @@ class Stage(World):
         assert process is not None, f"{name} does not run"
         machine = process.machine
         topic_id, queue = self.plan.queues[0]
-        _, end = machine.queries.queue_bounds(topic_id, queue)
+        first, end = machine.queries.queue_bounds(topic_id, queue)
         found: list[str] = []
-        while len(found) < end:
-            for span in machine.queries.spans(topic_id, queue, len(found), 1 << 20):
+        while first + len(found) < end:
+            for span in machine.queries.spans(topic_id, queue, first + len(found), 1 << 20):
                 view = BatchView(process.log.read_span(Span(Position(span.position), span.size)))
                 found += [bytes(view.body(i)).rstrip(b".").decode() for i in range(len(view))]
         return found

@@ -200,6 +200,21 @@ class RaftConfig(Section):
     waiting_bytes_max: Annotated[int, Field(le=4 * GIB)] = 32 * MIB
 
 
+class RefillConfig(Section):
+    """Refills: log and state of a peer for a member that replication cannot fill any more.
+
+    Attributes:
+        bytes_per_second: A member that is refilled takes no more than this.
+        absent_bytes_max: The leader keeps so many bytes of log for a member that is behind. A
+            member that is further behind is refilled when it is there again.
+        absent_ms_max: The leader keeps the log for a silent member for so long.
+    """
+
+    bytes_per_second: Annotated[int, Field(ge=64 * KIB, le=100 * GIB)] = 64 * MIB
+    absent_bytes_max: Annotated[int, Field(ge=64 * KIB)] = 8 * GIB
+    absent_ms_max: Annotated[int, Field(ge=60_000)] = 259_200_000
+
+
 RETENTION_MS_MIN: Final = 60_000
 
 
@@ -337,6 +352,7 @@ class MemberConfig(Section):
         storage: The log on disk.
         state: The derived state.
         raft: Elections and replication.
+        refill: The bounds of a refill, and of what is kept for members that are away.
         topics: Topics and producers.
         consumer_groups: Consumer groups.
         admission: What may wait or run at once.
@@ -360,6 +376,7 @@ class MemberConfig(Section):
     storage: StorageConfig = StorageConfig()
     state: StateConfig = StateConfig()
     raft: RaftConfig = RaftConfig()
+    refill: RefillConfig = RefillConfig()
     topics: TopicsConfig = TopicsConfig()
     consumer_groups: ConsumerGroupsConfig = ConsumerGroupsConfig()
     admission: AdmissionConfig = AdmissionConfig()
@@ -405,6 +422,8 @@ class MemberConfig(Section):
             inflight_bytes_max=raft.inflight_bytes_max,
             uncommitted_bytes_max=raft.uncommitted_bytes_max,
             waiting_bytes_max=raft.waiting_bytes_max,
+            absent_bytes_max=self.refill.absent_bytes_max,
+            absent_seconds_max=self.refill.absent_ms_max / 1000,
         )
 
 

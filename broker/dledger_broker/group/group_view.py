@@ -7,7 +7,7 @@ opened and closed (`process.group_runtime`), what each call does (`usecases`).
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -69,6 +69,8 @@ class GroupView:
     leases: Leases
     retention: Retention = AS_THE_CLUSTER
     """Of topics that have none of their own."""
+    refill_says: Callable[[], str] = str
+    """Returns what a refill of this member does; empty when none is under way."""
     _leadership_waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def watch(self) -> None:

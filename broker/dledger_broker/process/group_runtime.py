@@ -22,6 +22,8 @@ from dledger.raft.driver.peer_link import (
 )
 from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.group import RaftGroup
+from dledger.refill.install import install
+from dledger.refill.staging import Staging
 from dledger.state.machine import StateMachine
 from dledger.store.store import StoreFull
 from dledger.types import MemberId
@@ -40,6 +42,8 @@ from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.platform import Platform
 from dledger_broker.process.tasks import start_running
 from dledger_broker.process.upkeep import Upkeep
+from dledger_broker.refill.giving import Given, Giving
+from dledger_broker.refill.receiving import Refill
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import DledgerError
 
@@ -67,6 +71,7 @@ class GroupRuntime:
         self._links: dict[MemberId, PeerLink] = {}
         self._upkeep_task: asyncio.Task[None] | None = None
         self._firing_task: asyncio.Task[None] | None = None
+        self._refill_task: asyncio.Task[None] | None = None
         self._telling_topics = False
         self.known_index: Callable[[], int] = lambda: 0
         """Returns the index up to which this member knows all decisions of the control group."""
@@ -83,10 +88,16 @@ class GroupRuntime:
         self._folder = DataFolder.open(
             fs, str(group.folder), config.cluster, group.name, member, random
         )
+        map_size = config.state.map_size_bytes
+        refilled = install(
+            self._folder, lambda: platform.open_store(self._folder.state_path, map_size)
+        )
+        if refilled:
+            self._log_lines.warning("refilled by its group", what=refilled)
         self._log = CommitLog(fs, self._folder, config.log_settings(), random)
         for note in self._log.recovery_notes:
             self._log_lines.warning("recovery changed the log", what=note)
-        self._store = platform.open_store(self._folder.state_path, config.state.map_size_bytes)
+        self._store = platform.open_store(self._folder.state_path, map_size)
         machine = StateMachine(self._store, group.name)
         first_index, last_index = self._log.first_index, self._log.last_index
         check_state(self._folder.state_path, machine.applied_index, first_index, last_index)
@@ -158,8 +169,13 @@ class GroupRuntime:
     def _reroute(self, items: Sequence[PendingBatch]) -> None:
         self.router.reroute(items)
 
-    def start(self, listener: PeerListener) -> None:
-        """Dial the peers, take their links, start the group."""
+    def start(
+        self, listener: PeerListener, giving: Giving, on_refilled: Callable[[], None]
+    ) -> None:
+        """Dial the peers, take their links, start the group.
+
+        `on_refilled` is called when a refill is gathered: it is used at the next start.
+        """
         config, names = self._config, self.view.names
         identity = LinkIdentity(
             config.cluster, names.group, names.member, self._folder.identity.incarnation
@@ -196,8 +212,35 @@ class GroupRuntime:
         )
         upkeep = Upkeep(self.view, own, self.known_index)
         self._upkeep_task = start_running(upkeep.run, f"upkeep {names.group}")
+        giving.add_group(
+            names.group,
+            Given(self.view, self._store, self._platform.file_system, self._folder.path),
+        )
+        self._start_refill(identity, on_refilled)
         firing = TimerFiring(self.view)
         self._firing_task = start_running(firing.run, f"timers {names.group}")
+
+    def _start_refill(self, identity: LinkIdentity, on_refilled: Callable[[], None]) -> None:
+        config, platform = self._config, self._platform
+        staging = Staging(
+            platform.file_system,
+            self._folder.path,
+            self._folder.identity,
+            config.log_settings(),
+            platform.random,
+        )
+        self._refill = Refill(
+            self.view,
+            staging,
+            identity,
+            self._channels,
+            platform.start_worker,
+            platform.random,
+            config.refill.bytes_per_second,
+        )
+        self._refill.on_gathered = on_refilled
+        self.view.refill_says = lambda: self._refill.says
+        self._refill_task = start_running(self._refill.run, f"refill {self.view.names.group}")
 
     async def hand_over(self) -> None:
         """Give leadership away; nothing when this member does not lead, or is alone."""
@@ -213,27 +256,32 @@ class GroupRuntime:
                 "leadership not handed over", reason=str(error) or "no answer in time"
             )
 
-    async def stop(self, limit: float) -> None:
-        """Save, close; at most about `limit` seconds when a disk hangs."""
+    async def stop(self, limit: float) -> bool:
+        """Save, close; False when a disk hangs for about `limit` seconds and all stays open."""
         if self._upkeep_task is not None:
             self._upkeep_task.cancel()
         if self._firing_task is not None:
             self._firing_task.cancel()
+        if self._refill_task is not None:
+            self._refill_task.cancel()
         await self._forwarder.stop()
         ended = False
         try:
             async with asyncio.timeout(limit):
                 await self.view.host.stop()
+                await self._refill.stop()
             ended = True
         except TimeoutError:
             self._log_lines.warning("the disk did not answer in time", limit_seconds=limit)
         for link in self._links.values():
             await link.stop()
         if not ended:
-            return  # a thread may still write: keep lock and files until the process is gone
+            return False  # a thread may still write: keep lock and files until the process is gone
         self._log.close()
         self._store.close()
+        self._refill.finish(self._log.last_index, self._log.group_id)
         self._folder.close()
+        return True
 
 
 def _by_member(addresses: Mapping[str, str]) -> dict[MemberId, str]:

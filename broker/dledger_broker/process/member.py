@@ -35,6 +35,7 @@ from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.logs import set_up_logs
 from dledger_broker.process.platform import Platform, of_this_machine
 from dledger_broker.read.batches import DamagedBatch
+from dledger_broker.refill.giving import Giving
 from dledger_broker.rpc.admission import AdmissionControl
 from dledger_broker.rpc.calls import Calls, HostedGroup
 from dledger_broker.rpc.routes import RouteWatch
@@ -55,6 +56,10 @@ SERVER_GRACE_SECONDS: Final = 0.1
 STREAMS_PER_CONNECTION_MAX: Final = 1_024
 KEEPALIVE_MS: Final = 10_000
 PING_INTERVAL_MIN_MS: Final = 500
+
+
+STARTS_ANEW: Final = -1
+"""What `serve` returns when the member is to start anew in the same process."""
 
 
 class PortTaken(Exception):
@@ -108,9 +113,11 @@ class Member:
         self._registrars: list[Registrar] = []
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
+        self._starts_anew = False
         self._server = make_server(options=server_options())
         trace = LogTrace("", config.member, lambda: 0)
         self._listener = PeerListener(config.cluster, trace)
+        self._giving = Giving(self._listener.greet, platform.random)
         self._cluster_view = ClusterView(
             config.cluster, {group.name: dict(group.members) for group in config.groups}
         )
@@ -131,7 +138,7 @@ class Member:
         self._add_services()
         await self._server.start()
         for runtime in self._groups.values():
-            runtime.start(self._listener)
+            runtime.start(self._listener, self._giving, self._request_new_start)
         for coordinator in self._coordinators.values():
             coordinator.start()
         self._cluster_view.start(self._config.name_servers, self._channels)
@@ -147,13 +154,23 @@ class Member:
         """Begin to end; `run` returns when it is done."""
         self._ended.set()
 
+    def _request_new_start(self) -> None:
+        """End in order and start anew: only a start puts a refill in place of the data."""
+        self._starts_anew = not self._ended.is_set()
+        self._ended.set()
+
     async def run(self) -> int:
-        """Serve until asked to stop or until the storage fails; returns the exit code."""
+        """Serve until asked to stop or until the storage fails.
+
+        Returns the exit code, or STARTS_ANEW.
+        """
         await self._ended.wait()
         if self._failure is not None:
             return exit_code_of(self._failure)
-        await self._drain()
-        return Exit.OK if self._failure is None else exit_code_of(self._failure)
+        has_closed = await self._drain()
+        if self._failure is not None:
+            return exit_code_of(self._failure)
+        return STARTS_ANEW if self._starts_anew and has_closed else Exit.OK
 
     def _failed(self, error: BaseException) -> None:
         """End the process at once: a group cannot go on, and others must notice at once (I16)."""
@@ -204,7 +221,7 @@ class Member:
         broker, *others = services(calls, streams, routes)
         # gRPC asks the services in this order at each call.
         self._server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
-            (broker, self._listener.handlers(), *others)
+            (broker, self._listener.handlers(), self._giving.handlers(), *others)
         )
         for name, runtime in self._groups.items():
             runtime.on_topics_changed.append(routes.changed)
@@ -253,8 +270,11 @@ class Member:
         place = self._cluster_view.place(self._config.control_group)
         return place.where_to_ask() if place is not None else []
 
-    async def _drain(self) -> None:
-        """Stop taking work, answer what waits, hand over, save, close (bounded by drain_ms)."""
+    async def _drain(self) -> bool:
+        """Stop taking work, answer what waits, hand over, save, close (bounded by drain_ms).
+
+        Returns False when a disk hangs and its group could not be closed.
+        """
         self._admission.drain(f"member {self._config.member} is ending")
         self._log.info("draining")
         limit = self._config.shutdown.drain_ms / 1000
@@ -273,14 +293,16 @@ class Member:
             await follower.stop()
         await self._cluster_view.stop()
         await self._server.stop(SERVER_GRACE_SECONDS)
+        has_closed = True
         for runtime in self._groups.values():
             try:
-                await runtime.stop(limit)
-            except OSError as error:  # the disk refuses at the very end: the others end in order
+                has_closed = await runtime.stop(limit) and has_closed
+            except (OSError, LogFailed) as error:  # the disk refuses at the end: the others go on
                 self._failed(error)
         await self._channels.close()
         self._platform.pool.shutdown(wait=False, cancel_futures=True)
         self._log.info("ended")
+        return has_closed
 
     async def _hand_over(self, limit: float) -> None:
         """Wait for appends in flight, then give leadership away."""
@@ -307,7 +329,10 @@ def run_member(config: MemberConfig) -> int:
     code: int = Exit.BUG
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(serve(config, of_this_machine(), on_serving=_spare_the_collector))
+            code = STARTS_ANEW
+            while code == STARTS_ANEW:
+                work = serve(config, of_this_machine(), on_serving=_spare_the_collector)
+                code = runner.run(work)
             if code != Exit.OK:
                 _end_now(code)
     except (DledgerError, DamagedBatch, OSError, PortTaken) as error:
@@ -317,7 +342,10 @@ def run_member(config: MemberConfig) -> int:
 
 
 async def serve(config: MemberConfig, platform: Platform, on_serving: Callable[[], None]) -> int:
-    """Serve until SIGTERM, SIGINT or a failure; returns the exit code. Raises what start raises."""
+    """Serve until SIGTERM, SIGINT or a failure; returns the exit code, or STARTS_ANEW.
+
+    Raises what start raises.
+    """
     loop = asyncio.get_running_loop()
     member = Member(config, platform)
     for number in (signal.SIGTERM, signal.SIGINT):

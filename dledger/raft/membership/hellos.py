@@ -87,6 +87,12 @@ class Membership:
         """Return the incarnation that this member answers to."""
         return self._context.durability.state.incarnations.get(peer, b"")
 
+    @property
+    def lacks_first_entry(self) -> bool:
+        """Tell whether this member has no data, and its group has trimmed the first entry."""
+        formed = [view for view in self.views.values() if view.group_id]
+        return not self._context.formed and bool(formed) and not any(v.genesis for v in formed)
+
     # Arriving messages.
 
     def admit(self, sender: MemberId, message: Message) -> bool:

@@ -5,6 +5,9 @@ the stamp on its answer (F3), the back-off hint (L4), which answers wait for the
 refusal of entries while the disk is full (I16). Log matching itself is the library's.
 """
 
+import math
+from typing import Final
+
 from dledger.raft.context import Context
 from dledger.raft.engine.journal import InvariantBroken, Run
 from dledger.raft.gate import proven_commit
@@ -13,6 +16,10 @@ from dledger.raft.leadership.election import Elections
 from dledger.raft.wire.messages import AppendAnswer, AppendRequest, TermNotice
 from dledger.types import DiskRoom, FlushMode, MemberId
 from dledger_proto.entry import CorruptEntry, EntryHeader, parse_entry_header
+
+BELOW_HEAD_MISMATCHES: Final = 5
+BELOW_HEAD_SECONDS: Final = 1.0
+"""So many requests in a row, over so long, match nothing in a log that is below the leader's."""
 
 
 class Following:
@@ -24,6 +31,10 @@ class Following:
         self._clocks = clocks
         self.trim_floor = 0
         """No member may trim its log above this index, the leader said last."""
+        self._mismatches = 0
+        self._mismatched_since = math.inf
+        self._mismatched_at = -math.inf
+        self._has_matched = False
 
     def on_append(self, sender: MemberId, message: AppendRequest) -> None:
         """Let the core match and append, and answer; CorruptEntry for entries that are damaged."""
@@ -49,10 +60,41 @@ class Following:
             ),
             now=context.now,
         )
+        self._note_match(matched=result.matched)
         self._clocks.leader_says(message.wall_ms, message.jump_ms)
         self.trim_floor = message.trim_floor
         if message.answer or not result.matched:
             self._answer(sender, message, result.next_index - 1 if result.matched else None, run)
+
+    def _note_match(self, *, matched: bool) -> None:
+        now = self._context.now
+        if matched:
+            self._has_matched = True
+            self._mismatches = 0
+            self._mismatched_since = math.inf
+            return
+        self._mismatches += 1
+        self._mismatched_at = now
+        self._mismatched_since = min(self._mismatched_since, now)
+
+    @property
+    def has_matched(self) -> bool:
+        """Tell whether the newest request matched this member's log."""
+        return self._mismatches == 0 and self._mismatched_since == math.inf and self._has_matched
+
+    @property
+    def is_below_head(self) -> bool:
+        """Tell whether the leader's log has nothing any more that follows this member's.
+
+        A leader that still has it finds the place within a round trip for each term that differs.
+        One that trimmed it sends heartbeats that match nothing, without end.
+        """
+        now = self._context.now
+        return (
+            self._mismatches >= BELOW_HEAD_MISMATCHES
+            and now - self._mismatched_since >= BELOW_HEAD_SECONDS
+            and now - self._mismatched_at < BELOW_HEAD_SECONDS
+        )
 
     def _answer(
         self, sender: MemberId, message: AppendRequest, match: int | None, run: Run | None

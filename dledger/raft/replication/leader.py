@@ -17,7 +17,7 @@ from dledger.raft.engine.journal import InvariantBroken, newest_up_to_term
 from dledger.raft.leadership.clocks import READING_SECONDS_MAX, GroupClock
 from dledger.raft.replication.progress import Pace, Progress
 from dledger.raft.wire.messages import AppendAnswer, AppendRequest
-from dledger.types import AppendPayload, DiskRoom, FlushMode, LogIndex, MemberId
+from dledger.types import AppendPayload, DiskRoom, FlushMode, LogIndex, MemberId, Position
 from dledger_proto.limits import FRAME_SIZE_TARGET
 
 COMMIT_NOTICE_SHARE: Final = 0.05
@@ -38,6 +38,8 @@ class Replication:
         self._notice_at = math.inf
         self._beaten_at = -math.inf
         self._floor = 0
+        self._began_at = -math.inf
+        """When this reign began."""
         self.freeing_index = 0
         """The newest entry that may free space: up to it a member whose disk is low is filled."""
         self.room = DiskRoom.ENOUGH
@@ -55,6 +57,7 @@ class Replication:
         """Find out where everybody is, at once."""
         context = self._context
         self._floor = 0
+        self._began_at = context.now
         # What the leaders before proposed to free space is not known here, but it is in the log.
         self.freeing_index = context.log.last_index
         self.room = DiskRoom.ENOUGH
@@ -157,7 +160,7 @@ class Replication:
         context = self._context
         log = context.log
         if progress.member not in context.outbox.up or progress.next < log.first_index:
-            return False  # below the first entry: it was trimmed, only a bulk transfer could help
+            return False  # below the first entry: it was trimmed, only a refill can help
         sent = False
         window = context.settings.inflight_bytes_max
         last: int = log.last_index
@@ -268,7 +271,8 @@ class Replication:
         log = context.log
         hint = min(message.hint_index, log.last_index)
         if hint < log.first_index - 1:
-            # The entries it needs were trimmed here. It gets heartbeats only.
+            # The entries it needs were trimmed here. It gets heartbeats only, and is refilled.
+            progress.is_below_head = True
             progress.mismatched(message.number, hint + 1)
             return
         low = max(progress.match, log.first_index - 1)
@@ -329,11 +333,23 @@ class Replication:
     # What the answers of all followers tell together.
 
     def trim_floor(self) -> int:
-        """Return the slowest member's match index: no head is trimmed above it."""
-        return min(
-            (progress.match for progress in self.peers.values()),
-            default=self._context.log.durable_index,
+        """Return above which index no head is trimmed: what the slowest member that counts has.
+
+        A member that is below the head, or silent for too long, does not count: it is refilled. Of
+        the others none keeps more of the log than `absent_bytes_max` (in whole segments).
+        """
+        log, settings = self._context.log, self._context.settings
+        since = self._context.now - settings.absent_seconds_max
+        waited_for = min(
+            (
+                progress.match
+                for progress in self.peers.values()
+                if not progress.is_below_head and max(progress.heard_at, self._began_at) >= since
+            ),
+            default=log.durable_index,
         )
+        kept_from = Position(max(0, log.last_position - settings.absent_bytes_max))
+        return max(waited_for, log.segment_start(kept_from))
 
     @property
     def counts_unsynced(self) -> bool:

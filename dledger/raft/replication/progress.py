@@ -38,8 +38,8 @@ class Progress:
 
     __slots__ = (
         "answered", "clock_asked_at", "clock_number", "commit_sent", "disk_hangs", "disk_room",
-        "floor", "heard_at", "inflight", "inflight_bytes", "match", "match_number", "member",
-        "next", "number", "pace", "probe_open", "quarantined", "unsynced",
+        "floor", "heard_at", "inflight", "inflight_bytes", "is_below_head", "match", "match_number",
+        "member", "next", "number", "pace", "probe_open", "quarantined", "unsynced",
     )  # fmt: skip
 
     def __init__(self, member: MemberId) -> None:
@@ -63,6 +63,8 @@ class Progress:
         self.inflight_bytes = 0
         self.commit_sent = 0
         self.quarantined = False
+        self.is_below_head = False
+        """What follows its log was trimmed: replication cannot fill it, it is refilled (D18)."""
         self.disk_room = DiskRoom.ENOUGH
         self.disk_hangs = False
         self.unsynced = False
@@ -76,6 +78,7 @@ class Progress:
         """Forget everything, and assume that the follower holds everything up to `last_index`."""
         self.heard_at = -math.inf
         self.match = 0
+        self.is_below_head = False
         self.next = last_index + 1
         self.commit_sent = 0
         self.clock_asked_at = -math.inf
@@ -127,6 +130,7 @@ class Progress:
         inflight = self.inflight
         while inflight and inflight[0].last <= match:
             self.inflight_bytes -= inflight.popleft().size
+        self.is_below_head = False
         moved = match > self.match
         if moved:
             self.match = match

@@ -57,9 +57,6 @@ class Nemesis:
         kinds = set(FAULTS)
         if any(len(group.names) == 1 for group in world.groups.values()):
             kinds = _with(Trait.ALONE)
-        if world.plan.trims:
-            # A member without data is refilled from the first entry of the log.
-            kinds -= _with(Trait.LOSES_DISK)
         if world.plan.flush is FlushMode.ASYNC:
             kinds -= _with(Trait.LOSES_UNSYNCED)
         chosen = _drawn(random, kinds)

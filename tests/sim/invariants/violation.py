@@ -41,6 +41,7 @@ class Property(enum.Enum):
     MONOTONIC = "term, commit and applied index never go back in one process"
     REAL_TIME_READS = "D9 a confirmed read sees everything acknowledged before it began"
     OUTCOME = "D11 a definite failure is never visible, an acknowledgement never wrong"
+    REFILLED = "D18 a refill brings committed entries only"
     FORGOTTEN = "D18 nobody is said to have forgotten but an old copy of a disk"
     ACKNOWLEDGED_LOST = "the end: every acknowledged batch is on every member"
     PHANTOM = "the end: nothing is stored that nobody sent"

@@ -16,6 +16,7 @@ from dledger_broker.config.model import (
     GroupConfig,
     MemberConfig,
     RaftConfig,
+    RefillConfig,
     StateConfig,
     StorageConfig,
     TopicsConfig,
@@ -66,6 +67,10 @@ class SimConfig(MemberConfig):
                 heartbeat_ms=int(1_000 * plan.heartbeat),
                 election_timeout_min_ms=int(1_000 * plan.election_timeout[0]),
                 election_timeout_max_ms=int(1_000 * plan.election_timeout[1]),
+            ),
+            refill=RefillConfig(
+                bytes_per_second=plan.refill_bytes_per_second,
+                absent_bytes_max=plan.absent_bytes_max,
             ),
             topics=TopicsConfig(producer_expiry_ms=EXPIRY_MS),
         )

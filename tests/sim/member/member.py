@@ -14,8 +14,10 @@ from dledger.log.folder import STATE_FOLDER
 from dledger.log.writing.write_round import Round
 from dledger.raft.api import Role
 from dledger.raft.wire import message_codec
+from dledger.refill.staging import Staging
 from dledger.store.store import DamagedStore, StateStore, StoreFull
 from dledger.types import FlushMode, MemberId
+from dledger_broker.process.member import STARTS_ANEW
 from dledger_proto.exit_codes import Exit
 from tests.sim.disk.disk import PowerCut, SimFileSystem
 from tests.sim.disk.drive import SimDrive
@@ -170,7 +172,10 @@ class SimMember:
         failure = process.failure
         self._discard(process, silent=False)
         self._release_files()
-        if code == Exit.OK:
+        if code == STARTS_ANEW:
+            self.world.counts["started anew"] += 1
+            self.start_later(0.0, 0.01)
+        elif code == Exit.OK:
             self.world.counts["ended in order"] += 1
             self.start_later(0.1, 1.0)
         elif isinstance(failure, self.expected_stop):
@@ -186,7 +191,11 @@ class SimMember:
 
     def job_failed(self, job: Callable[[], Any], error: BaseException) -> None:
         """See `process.threads.Machine`."""
-        is_round = isinstance(getattr(job, "__self__", None), Round)
+        owner = getattr(getattr(job, "func", job), "__self__", None)
+        if isinstance(owner, Staging):  # nothing of it counts yet: the refill tries again
+            self.world.counts["refill failures"] += 1
+            return
+        is_round = isinstance(owner, Round)
         if isinstance(error, StoreFull):
             self.world.counts["state saves refused"] += 1
             return

@@ -99,7 +99,8 @@ class Group:
     def has_link(self, source: str, target: str) -> bool:
         """Tell whether a member has its link to another one."""
         process = self.members[source].process
-        return process is not None and process.runtime._links[MemberId(target)]._up
+        link = None if process is None else process.runtime._links.get(MemberId(target))
+        return link is not None and link._up  # a process that is being opened has no links
 
     def run_for(self, seconds: float) -> None:
         """Let virtual time pass."""

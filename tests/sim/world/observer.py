@@ -119,15 +119,17 @@ class Observer:
     def look_log(self, member: Watched, facts: MemberFacts, *, restart: bool = False) -> None:
         """Find the first entry that differs, by chain CRC from the end, and tell what changed."""
         log = member.log
-        last = int(log.last_index)
+        last, head = int(log.last_index), int(log.first_index)
+        if restart and head > facts.last + 1:
+            self._refilled(facts, head, last)
         same = min(facts.last, last)
-        while same > 0 and same in facts.log and facts.log[same] != log.ref(LogIndex(same)):
+        while same >= head and same in facts.log and facts.log[same] != log.ref(LogIndex(same)):
             same -= 1
         removed = [facts.log.pop(i) for i in range(facts.last, same, -1) if i in facts.log]
         if restart:
-            self._check_lost(facts, removed)
+            self._check_lost(facts, [ref for ref in removed if not self._is_superseded(log, ref)])
             removed = []
-        first = max(same + 1, int(log.first_index))
+        first = max(same + 1, head)
         added = [log.ref(LogIndex(index)) for index in range(first, last + 1)]
         for ref in added:
             facts.log[int(ref.index)] = ref
@@ -142,6 +144,29 @@ class Observer:
             for hook in self._log:
                 hook(facts, removed, added)
         facts.durable = min(facts.durable, same)
+
+    def _refilled(self, facts: MemberFacts, head: int, last: int) -> None:
+        """Take a log that begins behind what the member had: only a refill makes one (D18)."""
+        self.counts["refills"] += 1
+        if last > self.facts.committed_last:
+            raise Violation(
+                Property.REFILLED,
+                f"{facts.name} was refilled up to entry {last}, committed are those up to "
+                f"{self.facts.committed_last}",
+            )
+        for index in [index for index in facts.log if index < head]:
+            ref = facts.log.pop(index)
+            if self.facts.committed.get(index) != ref:
+                for known in (self.facts.holders, self.facts.on_disk):
+                    known.get(ref.crc, set()).discard(facts.name)
+        facts.last = head - 1
+
+    def _is_superseded(self, log: CommitLog, ref: EntryRef) -> bool:
+        """Tell whether a refill put the committed entry of the same index in place of one."""
+        if not log.first_index <= ref.index <= log.last_index:
+            return False
+        committed = self.facts.committed.get(int(ref.index))
+        return committed not in (None, ref) and committed == log.ref(ref.index)
 
     def look_durable(self, member: Watched, facts: MemberFacts) -> None:
         """Check that a growing durable index covers only entries that are on the disk."""

@@ -19,7 +19,7 @@ SMALL_TABLES_SHARE = 0.75
 ASYNC_SHARE = 0.12
 GROUPS = (72, 23, 5)
 """How often a world has one, two and three groups."""
-KIB = 1024
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,10 @@ class WorldPlan:
     delivery: DeliveryPlan | None = None
     """Consumer groups that share a topic of their own."""
 
+    refill_bytes_per_second: int = 64 * MIB
+    absent_bytes_max: int = 8 * GIB
+    """How much log a leader keeps for a member that is behind."""
+
     def describe(self) -> str:
         """Return one line with every drawn parameter."""
         sizes = " ".join(
@@ -108,6 +112,8 @@ class WorldPlan:
             f"{self.real_consumers} consumers, {int(self.administers)} administrators; "
             f"name servers {len(self.name_servers)}, "
             f"trims: {trims}, retention {self.retention_ms} ms, keys {self.keys}, "
+            f"refills at {self.refill_bytes_per_second} B/s, "
+            f"{self.absent_bytes_max} B for the absent, "
             f"small tables {self.small_tables}, "
             f"flush {self.flush.value}, waits for callers {self.waits_for_callers}; "
             f"{'no shared topic' if self.delivery is None else self.delivery.describe()}"
@@ -117,7 +123,15 @@ class WorldPlan:
 def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
     """Draw a seed's plan; `members` fixes the size of the group."""
     plan = _draw(seed, members)
-    return replace(plan, retention_ms=_retention_ms(seed)) if plan.trims else plan
+    if not plan.trims:
+        return plan
+    refill = Random(f"refill/{seed}")
+    return replace(
+        plan,
+        retention_ms=_retention_ms(seed),
+        refill_bytes_per_second=refill.choice((64 * KIB, 512 * KIB, 64 * MIB)),
+        absent_bytes_max=refill.choice((64 * KIB, 256 * KIB, 8 * GIB)),
+    )
 
 
 def _draw(seed: int, members: int) -> WorldPlan:
@@ -181,10 +195,7 @@ def _draw(seed: int, members: int) -> WorldPlan:
 
 
 def _retention_ms(seed: int) -> int:
-    """Draw how long the topic keeps its records: longer than most readers need, but not all.
-
-    Only where seeds trim: there no member loses its disk, for a trimmed log cannot refill it.
-    """
+    """Draw how long the topic keeps its records: longer than most readers need, but not all."""
     return Random(f"retention/{seed}").choice((0, 3_000, 10_000, 30_000))
 
 

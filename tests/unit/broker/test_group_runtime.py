@@ -22,6 +22,7 @@ from dledger_broker.process import upkeep
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.member import exit_code_of
 from dledger_broker.process.platform import of_this_machine
+from dledger_broker.refill.giving import Giving
 from dledger_proto.entry import encode_genesis
 from tests.list_trace import ListTrace
 from tests.waiting import until
@@ -59,7 +60,8 @@ async def opened(
     config = load_config(path, {}).config
     runtime = GroupRuntime(config, config.groups[0], of_this_machine(), Channels())
     runtime.open(on_failure)
-    runtime.start(PeerListener("c", ListTrace()))
+    listener = PeerListener("c", ListTrace())
+    runtime.start(listener, Giving(listener.greet, Random(1)), lambda: None)
     return runtime
 
 

@@ -1,0 +1,302 @@
+"""How a member is refilled: it gathers log and state from a peer, then the member starts anew.
+
+Owns when a refill begins and ends, from whom it comes and how fast. The giver is a follower where
+one answers, so the leader has no more to do. A refill goes on after broken streams, with another
+giver, and after the end of this process. It changes nothing of the group: this member goes on as
+it was, in quarantine if it was (D18), until `finish` marks a whole refill when the group stops.
+
+Not owned: what is staged (`dledger.refill.staging`), the exchange of the data
+(`dledger.refill.install`), the giver's end (`giving.py`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Final, TypeVar
+
+import grpc
+import structlog
+
+from dledger.log.atomic_file import CorruptFile
+from dledger.log.errors import DamagedFile, LogFailed
+from dledger.log.memory.chain import Chain
+from dledger.raft.driver.peer_link import LinkIdentity
+from dledger.raft.driver.worker import StartWorker, Worker
+from dledger.refill.staging import Staging
+from dledger.types import LogIndex, MemberId, Position, Term
+from dledger_broker.cluster.channels import Channels
+from dledger_broker.group.group_view import GroupView
+from dledger_broker.process.logs import Quiet
+from dledger_proto.entry import CorruptEntry
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.limits import MIB
+from dledger_proto.rpc import raw, status
+from dledger_proto.v1 import peers_pb2 as pb
+
+LOOK_SECONDS: Final = 1.0
+"""How often a member looks whether it needs a refill, and how soon it tries again."""
+ROUND_BYTES: Final = 64 * MIB
+"""One stream carries so much of the log. Then the member looks again whether it still needs it."""
+PART_SECONDS: Final = 30.0
+"""A giver that sends nothing for so long is given up. A dump of a large state takes its time."""
+NEAR_BYTES: Final = 16 * MIB
+"""With less of the log missing the state is fetched: little is left to apply afterwards."""
+
+Result = TypeVar("Result")
+_FAILURES: Final = (
+    grpc.RpcError, DledgerError, CorruptEntry, CorruptFile, DamagedFile, LogFailed, OSError,
+    TimeoutError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Giver:
+    """Whom a refill comes from, and how the member that is refilled greets it."""
+
+    member: MemberId
+    address: str
+    greeting: tuple[tuple[str, str], ...]
+
+
+class Refill:
+    """The refill of one group on one member, when it needs one."""
+
+    def __init__(
+        self,
+        view: GroupView,
+        staging: Staging,
+        identity: LinkIdentity,
+        channels: Channels,
+        start_worker: StartWorker,
+        random: Random,
+        bytes_per_second: int,
+    ) -> None:
+        self._view = view
+        self._staging = staging
+        self._identity = identity
+        self._channels = channels
+        self._start_worker = start_worker
+        self._random = random
+        self._bytes_per_second = bytes_per_second
+        self._worker: Worker | None = None
+        self._free_at = 0.0
+        """When the rate allows the next part."""
+        self._dump: tuple[MemberId, bytes] = (MemberId(""), b"")
+        """Whose dump is staged in part."""
+        self._is_gathered = False
+        self._may_be_staged = True
+        """An earlier process may have left something."""
+        self.says = ""
+        """What goes on, for people; empty when nothing does."""
+        self.on_gathered: Callable[[], None] = lambda: None
+        """Called when all is there: the member should stop and start anew."""
+        self._quiet = Quiet(view.clock)
+        names = view.names
+        self._log = structlog.get_logger().bind(group=names.group, member=names.member)
+
+    async def run(self) -> None:
+        """Go on until a refill is gathered, or cancelled."""
+        while not self._is_gathered:
+            await asyncio.sleep(LOOK_SECONDS)
+            group = self._view.host.group
+            if group.is_filled:
+                await self._give_up()
+            elif group.needs_refill(self._view.clock.monotonic()):
+                await self._try_all()
+
+    async def stop(self) -> None:
+        """Wait for what is being staged. The task of `run` has been cancelled before."""
+        if self._worker is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._worker.stop)
+
+    def finish(self, own_last_index: int, own_group_id: bytes) -> None:
+        """Mark the refill as whole, if it is. Blocks. The own log has been closed before.
+
+        OSError, LogFailed when the disk refuses.
+        """
+        if not self._is_gathered:
+            self._staging.let_go()
+            return
+        why_not = self._staging.complete(own_last_index, own_group_id)
+        if why_not:
+            self._log.warning("the refill is not used", reason=why_not)
+            self._staging.discard()
+
+    async def _give_up(self) -> None:
+        """Drop what was staged: the leader fills this member after all."""
+        if self._may_be_staged:
+            await self._do(self._staging.discard)
+            self._may_be_staged = False
+            self.says = ""
+
+    async def _try_all(self) -> None:
+        """Try each giver once."""
+        for giver in self._givers():
+            try:
+                await self._gather(giver)
+            except _FAILURES as error:
+                reason = _reason(error)
+                self.says = f"the refill from {giver.member} stopped: {reason}"
+                left_out = self._quiet.admit("stopped")
+                if left_out is not None:
+                    self._log.warning(
+                        "refill interrupted", giver=giver.member, reason=reason, others=left_out
+                    )
+                if isinstance(error, OSError | DledgerError | DamagedFile):
+                    await self._do(self._staging.let_go)  # its log may have failed
+                continue
+            return
+
+    def _givers(self) -> list[Giver]:
+        """Return the other members in a drawn order, the leader last."""
+        names, leader = self._view.names, self._view.host.group.leader
+        peers = [member for member in names.addresses if member != names.member]
+        self._random.shuffle(peers)
+        peers.sort(key=lambda member: member == leader)
+        return [
+            Giver(member, names.addresses[member], self._identity.greeting(member))
+            for member in peers
+        ]
+
+    @property
+    def _is_still_needed(self) -> bool:
+        return not self._view.host.group.is_filled
+
+    # Gathering.
+
+    async def _gather(self, giver: Giver) -> None:
+        """Fetch what is missing; return early when the leader fills this member after all."""
+        staging = self._staging
+        self._may_be_staged = True
+        if not staging.is_begun:
+            await self._do(staging.resume)
+        while self._is_still_needed:
+            left = await self._read_log(giver)
+            if left <= NEAR_BYTES:
+                break
+        else:
+            return
+        await self._read_state(giver)
+        # What the state has applied was committed at the giver before the dump was asked for.
+        await self._read_log(giver)
+        self._is_gathered = True
+        last = staging.log.last_index
+        self.says = f"refilled from {giver.member} up to entry {last}, starting anew"
+        self._log.info("refill gathered", giver=giver.member, last_index=last)
+        self.on_gathered()
+
+    async def _read_log(self, giver: Giver) -> int:
+        """Fetch a round of entries; return how many bytes are left to fetch."""
+        staging = self._staging
+        if self._view.log.space.low:
+            raise DledgerError(Code.DISK_FULL, "the disk of this member is low")
+        next_index = staging.log.last_index + 1 if staging.is_begun else 0
+        request = pb.ReadLogRequest(from_index=next_index, max_bytes=ROUND_BYTES)
+        call = self._call(giver, raw.READ_LOG, request.SerializeToString())
+        try:
+            head = await self._part(call, pb.ReadLogPart) or pb.ReadLogPart()
+            await self._check_head(head)
+            left = head.left_bytes
+            while (part := await self._part(call, pb.ReadLogPart)) is not None:
+                await self._do(partial(staging.append, part.frames))
+                left -= len(part.frames)
+                self._tell(giver, head.commit_index, left)
+                await self._keep_rate(len(part.frames))
+        except DledgerError as error:
+            if error.code is Code.HEAD_TRIMMED and staging.is_begun:
+                await self._do(staging.discard)  # what follows is gone: begin anew
+            raise
+        finally:
+            call.cancel()
+        return left
+
+    async def _check_head(self, head: pb.ReadLogPart) -> None:
+        """Begin a staged log, unless there is one; WRONG_CLUSTER for another group's entries.
+
+        UNAVAILABLE when the stream ended before its first part.
+        """
+        if not head.group_id:
+            raise DledgerError(Code.UNAVAILABLE, "the stream ended before its first part")
+        staging = self._staging
+        known = self._view.log.group_id or (staging.log.group_id if staging.is_begun else b"")
+        if known and head.group_id != known:
+            raise DledgerError(
+                Code.WRONG_CLUSTER,
+                f"the giver is of group id {head.group_id.hex()}, this is {known.hex()}",
+            )
+        if not staging.is_begun:
+            said = head.base
+            base = Chain(LogIndex(said.index), Position(said.position), said.crc, Term(said.term))
+            await self._do(partial(staging.begin, base, head.group_id))
+
+    async def _read_state(self, giver: Giver) -> None:
+        """Fetch the dump of the state, from where a broken stream of it stopped."""
+        staging = self._staging
+        whose, dump = self._dump
+        offset = staging.state_size if whose == giver.member else 0
+        request = pb.ReadStateRequest(dump=dump if offset else b"", offset=offset)
+        call = self._call(giver, raw.READ_STATE, request.SerializeToString())
+        size = None
+        try:
+            while (part := await self._part(call, pb.ReadStatePart)) is not None:
+                self._dump = (giver.member, part.dump)
+                size, offset, chunk = part.size, part.offset, part.chunk
+                await self._do(partial(staging.append_state, offset, chunk))
+                self.says = (
+                    f"refill from {giver.member}: state, {staging.state_size} of {size} bytes"
+                )
+                await self._keep_rate(len(chunk))
+        finally:
+            call.cancel()
+        if staging.state_size != size:
+            raise DledgerError(Code.UNAVAILABLE, "the stream of the state ended too early")
+
+    def _tell(self, giver: Giver, commit_index: int, left: int) -> None:
+        rate = self._bytes_per_second
+        self.says = (
+            f"refill from {giver.member}: entries up to {self._staging.log.last_index} of "
+            f"{commit_index}, {left / MIB:.0f} MiB left, at most {rate / MIB:.0f} MiB/s"
+        )
+
+    # Edges.
+
+    def _call(self, giver: Giver, method: str, request: bytes) -> raw.RawReadCall:
+        channel = self._channels.to(giver.address)
+        return raw.raw_read(channel, method)(request, metadata=giver.greeting)
+
+    async def _part(self, call: raw.RawReadCall, kind: type[Result]) -> Result | None:
+        async with asyncio.timeout(PART_SECONDS):
+            data = await raw.read_frame(call)
+        return None if data is None else status.parsed(kind, data)  # type: ignore[type-var]
+
+    async def _keep_rate(self, size: int) -> None:
+        """Wait until the rate allows more."""
+        now = self._view.clock.monotonic()
+        self._free_at = max(self._free_at, now) + size / self._bytes_per_second
+        if self._free_at > now:
+            await asyncio.sleep(self._free_at - now)
+
+    async def _do(self, job: Callable[[], Result]) -> Result:
+        """Run a job of the staging in a thread of its own; one at a time."""
+        if self._worker is None:
+            self._worker = self._start_worker(f"refill {self._view.names.group}")
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def done(result: Result | None, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)  # type: ignore[arg-type]
+            else:
+                future.set_exception(error)
+
+        self._worker.submit(job, done)
+        return await future
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, grpc.RpcError):
+        return str(status.from_rpc_error(error, write=False))
+    return str(error) or type(error).__name__

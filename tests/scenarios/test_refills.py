@@ -1,0 +1,87 @@
+"""Members that replication cannot fill are refilled by a peer (D18): the hard moments."""
+
+from dledger.raft.api import Role
+from dledger_proto.errors import Code
+from tests.scenarios.stage import Stage
+from tests.sim.clients.requests import TrimQueue
+
+SEGMENT, MIB = 16 << 10, 1 << 20
+
+
+def _trimmed(bytes_per_second: int = MIB) -> Stage:
+    """Return a group that a leads and whose members have trimmed the first entry."""
+    stage = Stage("abc", segment_size=SEGMENT, refill_bytes_per_second=bytes_per_second).formed()
+    for number in range(60):
+        stage.put("a", f"v{number}", 1_000)
+        stage.run_for(0.01)
+    queue = stage.plan.queues[0]
+    stage.oracle.minimums[queue] = 50
+    answers: list[Code] = []
+    stage.ask("a", TrimQueue(queue, 50), answers.append)
+    stage.run_until(lambda: _first(stage, "a") > 1, 10.0, "the head is trimmed")
+    del stage.puts[:50]
+    return stage
+
+
+def _first(stage: Stage, name: str) -> int:
+    process = stage.members[name].process
+    assert process is not None
+    return int(process.log.first_index)
+
+
+def _wipe(stage: Stage, name: str) -> None:
+    stage.members[name].power_cut()
+    stage.group.wipe(name)
+    stage.start_member(name)
+
+
+def _is_whole(stage: Stage, name: str) -> bool:
+    return stage.members[name].role is Role.FOLLOWER
+
+
+def _load_until_whole(stage: Stage, name: str) -> None:
+    for number in range(2_000):
+        if _is_whole(stage, name):
+            return
+        if stage.leader:
+            stage.put(stage.leader, f"more{number}", 200)
+        stage.run_for(0.01)
+    raise AssertionError(f"{name} is not whole")
+
+
+def test_a_wiped_member_is_refilled_under_load() -> None:
+    """It could not be filled any more. So slow a refill gets a state that is newer than its log."""
+    stage = _trimmed(64 << 10)
+    _wipe(stage, "c")
+    _load_until_whole(stage, "c")
+    assert stage.counts["started anew"] == 1
+    assert _first(stage, "c") > 1
+    stage.finish()
+
+
+def test_a_wiped_member_of_a_group_that_forgot_its_first_entry_is_refilled() -> None:
+    """Nobody can tell it the first entry, so it cannot even form."""
+    stage = _trimmed()
+    for name in "ab":
+        stage.members[name].kill()
+        stage.start_member(name)
+    stage.run_until(lambda: bool(stage.leader), 5.0, "somebody leads")
+    _wipe(stage, "c")
+    stage.run_for(0.5)
+    assert stage.members["c"].role is Role.UNFORMED
+    _load_until_whole(stage, "c")
+    stage.finish()
+
+
+def test_a_wiped_member_is_not_trusted_before_all_know_of_it() -> None:
+    """D18 (a): it is refilled by one peer, and stays in quarantine until the other one is back."""
+    stage = _trimmed()
+    stage.members["b"].kill()
+    stage.run_for(0.1)
+    _wipe(stage, "c")
+    stage.run_until(lambda: stage.counts["started anew"] == 1, 20.0, "c is refilled by a")
+    stage.run_for(3.0)
+    assert stage.members["c"].role is Role.QUARANTINED
+    stage.start_member("b")
+    stage.run_until(lambda: _is_whole(stage, "c"), 20.0, "b has recorded the new life")
+    stage.finish()
