@@ -216,6 +216,8 @@ class RefillConfig(Section):
 
 
 RETENTION_MS_MIN: Final = 60_000
+RETENTION_DEFAULT_MS: Final = 259_200_000
+"""RocketMQ's 72 hours."""
 
 
 def _not_by_mistake(value: int) -> int:
@@ -245,7 +247,9 @@ class TopicsConfig(Section):
     auto_create: bool = True
     default_queues_per_group: Annotated[int, Field(ge=1, le=QUEUES_PER_TOPIC_MAX)] = 4
     producer_expiry_ms: Annotated[int, Field(ge=60_000)] = PRODUCER_EXPIRY_MS
-    retention_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX), AfterValidator(_not_by_mistake)] = 0
+    retention_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX), AfterValidator(_not_by_mistake)] = (
+        RETENTION_DEFAULT_MS
+    )
     retention_bytes: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = 0
     delete_when_low: bool = False
 

@@ -72,7 +72,7 @@ class SimConfig(MemberConfig):
                 bytes_per_second=plan.refill_bytes_per_second,
                 absent_bytes_max=plan.absent_bytes_max,
             ),
-            topics=TopicsConfig(producer_expiry_ms=EXPIRY_MS),
+            topics=TopicsConfig(producer_expiry_ms=EXPIRY_MS, retention_ms=0),
         )
         config._log = plan.log
         config._gather_bytes = plan.gather_bytes
