@@ -299,7 +299,8 @@ class Consumer:
             place = record.topic, record.queue
             if place in positions:
                 positions[place] = min(positions[place], record.offset)
-        return positions
+        # What others did out of turn is done, too, and is not handed out.
+        return {place: max(at, polling.done_below(place)) for place, at in positions.items()}
 
     def committed(self, topic: str) -> dict[int, int]:
         """Return the stored offsets of the consumer group by queue; a queue without is left out."""

@@ -295,6 +295,28 @@ def test_done_ranges_are_not_delivered_again_and_resets_start_anew() -> None:
     run(body())
 
 
+def test_a_commit_of_all_positions_counts_what_was_done_before_by_others() -> None:
+    """A consumer before did record 3 out of turn; a commit of record 2 then covers both."""
+
+    async def body() -> None:
+        async with fake(queues=1) as (cluster, group):
+            await fill(cluster, 0, 0, 4)
+            async with AsyncConsumer(cluster.bootstrap, consumer_config(commit_ms=0)) as consumer:
+                await consumer.subscribe("t")
+                await read(consumer, 4)
+                await consumer.commit()
+                group.reset("t", 0, 2)
+                row = next(iter(group.queues.values()))
+                row.done = [(3, 4)]
+                assert places(await read(consumer, 1)) == [(0, 2)]
+                await consumer.commit()
+                await eventually(lambda: group.floor("t", 0) == 4, "both are done")
+                await consumer.commit()
+                assert group.floor("t", 0) == 4
+
+    run(body())
+
+
 def test_a_session_that_breaks_keeps_what_the_consumer_holds() -> None:
     async def body() -> None:
         async with fake() as (cluster, group):

@@ -257,6 +257,11 @@ class Polling:
             )
         return None
 
+    def done_below(self, place: Place) -> int:
+        """Return the offset below which everything of a held queue is done; 0: it is not held."""
+        held = self._held.get(place)
+        return 0 if held is None else held.progress.floor
+
     def positions(self) -> dict[Place, int]:
         """Return behind what was handed out of each queue, also of those lost since."""
         found = {
