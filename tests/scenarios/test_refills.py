@@ -14,13 +14,22 @@ def _trimmed(bytes_per_second: int = MIB) -> Stage:
     for number in range(60):
         stage.put("a", f"v{number}", 1_000)
         stage.run_for(0.01)
-    queue = stage.plan.queues[0]
-    stage.oracle.minimums[queue] = 50
-    answers: list[Code] = []
-    stage.ask("a", TrimQueue(queue, 50), answers.append)
+    _trim(stage, 50)
     stage.run_until(lambda: _first(stage, "a") > 1, 10.0, "the head is trimmed")
     del stage.puts[:50]
     return stage
+
+
+def _trim(stage: Stage, offset: int) -> None:
+    queue = stage.plan.queues[0]
+    stage.oracle.minimums[queue] = offset
+    answers: list[Code] = []
+    stage.ask("a", TrimQueue(queue, offset), answers.append)
+
+
+def _says(stage: Stage, name: str) -> str:
+    process = stage.members[name].process
+    return "" if process is None else process.runtime.view.refill_says()
 
 
 def _first(stage: Stage, name: str) -> int:
@@ -70,6 +79,25 @@ def test_a_wiped_member_of_a_group_that_forgot_its_first_entry_is_refilled() -> 
     stage.run_for(0.5)
     assert stage.members["c"].role is Role.UNFORMED
     _load_until_whole(stage, "c")
+    stage.finish()
+
+
+def test_a_refill_begins_anew_when_what_follows_was_trimmed() -> None:
+    """A member that was killed in its refill finds that the others went on without it."""
+    stage = _trimmed(4 << 10)
+    _wipe(stage, "c")
+    stage.run_until(lambda: "entries up to" in _says(stage, "c"), 10.0, "the refill has begun")
+    stage.members["c"].kill()
+    for number in range(60):
+        stage.put("a", f"w{number}", 1_000)
+        stage.run_for(0.01)
+    before = _first(stage, "a")
+    _trim(stage, 110)
+    stage.run_until(lambda: _first(stage, "a") > before + 40, 10.0, "the head is trimmed again")
+    del stage.puts[:-10]
+    stage.start_member("c")
+    stage.run_until(lambda: _is_whole(stage, "c"), 60.0, "c is whole")
+    assert _first(stage, "c") > before
     stage.finish()
 
 

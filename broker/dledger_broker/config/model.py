@@ -210,7 +210,7 @@ class RefillConfig(Section):
         absent_ms_max: The leader keeps the log for a silent member for so long.
     """
 
-    bytes_per_second: Annotated[int, Field(ge=64 * KIB, le=100 * GIB)] = 64 * MIB
+    bytes_per_second: Annotated[int, Field(ge=KIB, le=100 * GIB)] = 64 * MIB
     absent_bytes_max: Annotated[int, Field(ge=64 * KIB)] = 8 * GIB
     absent_ms_max: Annotated[int, Field(ge=60_000)] = 259_200_000
 

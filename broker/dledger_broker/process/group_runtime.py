@@ -72,6 +72,7 @@ class GroupRuntime:
         self._upkeep_task: asyncio.Task[None] | None = None
         self._firing_task: asyncio.Task[None] | None = None
         self._refill_task: asyncio.Task[None] | None = None
+        self._refill: Refill | None = None
         self._telling_topics = False
         self.known_index: Callable[[], int] = lambda: 0
         """Returns the index up to which this member knows all decisions of the control group."""
@@ -229,7 +230,7 @@ class GroupRuntime:
             config.log_settings(),
             platform.random,
         )
-        self._refill = Refill(
+        refill = self._refill = Refill(
             self.view,
             staging,
             identity,
@@ -238,9 +239,9 @@ class GroupRuntime:
             platform.random,
             config.refill.bytes_per_second,
         )
-        self._refill.on_gathered = on_refilled
-        self.view.refill_says = lambda: self._refill.says
-        self._refill_task = start_running(self._refill.run, f"refill {self.view.names.group}")
+        refill.on_gathered = on_refilled
+        self.view.refill_says = lambda: refill.says
+        self._refill_task = start_running(refill.run, f"refill {self.view.names.group}")
 
     async def hand_over(self) -> None:
         """Give leadership away; nothing when this member does not lead, or is alone."""
@@ -269,7 +270,8 @@ class GroupRuntime:
         try:
             async with asyncio.timeout(limit):
                 await self.view.host.stop()
-                await self._refill.stop()
+                if self._refill is not None:
+                    await self._refill.stop()
             ended = True
         except TimeoutError:
             self._log_lines.warning("the disk did not answer in time", limit_seconds=limit)
@@ -279,7 +281,11 @@ class GroupRuntime:
             return False  # a thread may still write: keep lock and files until the process is gone
         self._log.close()
         self._store.close()
-        self._refill.finish(self._log.last_index, self._log.group_id)
+        if self._refill is not None:
+            last_index, group_id = self._log.last_index, self._log.group_id
+            # Off the loop: other groups of this process may still lead.
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self._refill.finish, last_index, group_id)
         self._folder.close()
         return True
 

@@ -46,7 +46,7 @@ NEAR_BYTES: Final = 16 * MIB
 
 Result = TypeVar("Result")
 _FAILURES: Final = (
-    grpc.RpcError, DledgerError, CorruptEntry, CorruptFile, DamagedFile, LogFailed, OSError,
+    DledgerError, CorruptEntry, CorruptFile, DamagedFile, LogFailed, OSError,
     TimeoutError,
 )  # fmt: skip
 
@@ -137,7 +137,7 @@ class Refill:
             try:
                 await self._gather(giver)
             except _FAILURES as error:
-                reason = _reason(error)
+                reason = str(error) or type(error).__name__
                 self.says = f"the refill from {giver.member} stopped: {reason}"
                 left_out = self._quiet.admit("stopped")
                 if left_out is not None:
@@ -198,10 +198,13 @@ class Refill:
         try:
             head = await self._part(call, pb.ReadLogPart) or pb.ReadLogPart()
             await self._check_head(head)
-            left = head.left_bytes
-            while (part := await self._part(call, pb.ReadLogPart)) is not None:
+            left, taken = head.left_bytes, 0
+            while (
+                taken < ROUND_BYTES and (part := await self._part(call, pb.ReadLogPart)) is not None
+            ):
                 await self._do(partial(staging.append, part.frames))
                 left -= len(part.frames)
+                taken += len(part.frames)
                 self._tell(giver, head.commit_index, left)
                 await self._keep_rate(len(part.frames))
         except DledgerError as error:
@@ -267,8 +270,11 @@ class Refill:
         return raw.raw_read(channel, method)(request, metadata=giver.greeting)
 
     async def _part(self, call: raw.RawReadCall, kind: type[Result]) -> Result | None:
-        async with asyncio.timeout(PART_SECONDS):
-            data = await raw.read_frame(call)
+        try:
+            async with asyncio.timeout(PART_SECONDS):
+                data = await raw.read_frame(call)
+        except grpc.RpcError as error:
+            raise status.from_rpc_error(error, write=False) from error
         return None if data is None else status.parsed(kind, data)  # type: ignore[type-var]
 
     async def _keep_rate(self, size: int) -> None:
@@ -294,9 +300,3 @@ class Refill:
 
         self._worker.submit(job, done)
         return await future
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, grpc.RpcError):
-        return str(status.from_rpc_error(error, write=False))
-    return str(error) or type(error).__name__

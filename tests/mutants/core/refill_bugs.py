@@ -141,6 +141,18 @@ REFILL_BUGS: Final[Sequence[Mutant]] = (
         [f"{REFILLS}.test_a_wiped_member_is_refilled_under_load"],
     ),
     Mutant(
+        "refill-sticks-to-what-was-trimmed",
+        "a refill whose next entries were trimmed everywhere asks for them without end",
+        [
+            Edit(
+                "dledger_broker.refill.receiving:Refill._read_log",
+                "if error.code is Code.HEAD_TRIMMED and",
+                "if False and",
+            )
+        ],
+        [f"{REFILLS}.test_a_refill_begins_anew_when_what_follows_was_trimmed"],
+    ),
+    Mutant(
         "the-lost-keep-the-head",
         "a member that only a refill can help keeps the log of all others from being trimmed",
         [
