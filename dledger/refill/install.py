@@ -3,8 +3,9 @@
 Owns the order of the steps. Each step may be repeated, so a member that is killed in between goes
 on at its next start. Until the end the marks in `refill/` say where it is:
 
-    complete   the state is replaced row by row, then the own log is removed
-    emptied    the staged log gets its names in the own folder, then checkpoint and identity follow
+    complete   the hard state learns the term, then the own log is removed: it makes room
+    emptied    the state is replaced row by row, the staged log gets its names in the own folder,
+               then checkpoint and identity follow
 
 Never touched: the lives that this member has recorded, its vote in a term that the staged log does
 not pass, and its quarantine. A member without any data of its own ends up in quarantine (D18).
@@ -24,6 +25,7 @@ from dledger.refill.staging import (
     EMPTIED_FILE,
     REFILL_FOLDER,
     STATE_FILE,
+    is_of_this_life,
     remove_folder,
 )
 from dledger.refill.state_dump import read_dump
@@ -46,18 +48,25 @@ def install(folder: DataFolder, open_store: Callable[[], StateStore]) -> str:
     complete, emptied = f"{path}/{COMPLETE_FILE}", f"{path}/{EMPTIED_FILE}"
     if not (fs.exists(complete) or fs.exists(emptied)):
         return ""
+    if not is_of_this_life(fs, path, folder.identity):
+        for mark in (complete, emptied):
+            if fs.exists(mark):
+                fs.unlink(mark)
+                fs.sync_folder(path)
+        remove_folder(fs, path)
+        return ""
     content = read_file(fs, f"{path}/{CHECKPOINT_FILE}")
     if content is None:
         raise DamagedFile(f"{path}/{CHECKPOINT_FILE}", "the file of a complete refill is missing")
     checkpoint = parse_checkpoint(content)
     if fs.exists(complete):
         _note_term(folder, checkpoint.end.term)
-        _replace_state(folder, open_store)
         for name in fs.names(folder.log_path):
             fs.unlink(f"{folder.log_path}/{name}")
         fs.sync_folder(folder.log_path)
         fs.rename(complete, emptied)
         fs.sync_folder(path)
+    _replace_state(folder, open_store)
     staged = f"{path}/{LOG_FOLDER}"
     there = set(fs.names(folder.log_path))
     for name in fs.names(staged):

@@ -19,13 +19,13 @@ from random import Random
 from typing import Final
 
 from dledger.files import FileSystem
-from dledger.log.atomic_file import CorruptFile, replace_file
+from dledger.log.atomic_file import CorruptFile, read_file, replace_file
 from dledger.log.checkpoint import CHECKPOINT_FILE, Checkpoint
 from dledger.log.commit_log import CommitLog
-from dledger.log.errors import DamagedFile, LogFailed
+from dledger.log.errors import DamagedFile, DamagedIdentity, LogFailed, refusal_of
 from dledger.log.folder import IDENTITY_FILE, LOG_FOLDER, DataFolder
 from dledger.log.hard_state import HardState, store_hard_state
-from dledger.log.identity import Identity
+from dledger.log.identity import Identity, parse_identity
 from dledger.log.memory.chain import Chain
 from dledger.log.settings import LogSettings
 from dledger.refill.state_dump import applied_index_of, read_dump
@@ -46,6 +46,8 @@ COMPLETE_FILE: Final = "complete"
 """Whole and synced. From here on the member's own data is replaced, whatever happens."""
 EMPTIED_FILE: Final = "emptied"
 """The member's own log is gone: what lies in its folder is of the refill."""
+STATE_SPACE_FACTOR: Final = 2
+"""What the rows of a dump may take in the store, beside the dump."""
 SYNC_BYTES: Final = 16 * MIB
 """A staged log is synced after so many bytes."""
 
@@ -65,6 +67,8 @@ class Staging:
         self._log: CommitLog | None = None
         self._unsynced = 0
         self._state_size = 0
+        self._applied: int | None = None
+        """Up to where the staged state is applied, once all of it was read and found whole."""
 
     # Begin, go on, give up.
 
@@ -74,11 +78,14 @@ class Staging:
         if not self._fs.exists(path):
             return False
         try:
-            self._open()
+            is_own = is_of_this_life(self._fs, self.path, self._identity)
+            if is_own:
+                self._open()
         except DamagedFile:
+            is_own = False
+        if not is_own:
             self.discard()
-            return False
-        return True
+        return is_own
 
     def begin(self, base: Chain, group_id: bytes) -> None:
         """Begin an empty log behind `base`, which is what the giver's first entry follows."""
@@ -164,11 +171,12 @@ class Staging:
             self._unsynced = 0
 
     def append_state(self, offset: int, chunk: bytes) -> None:
-        """Add a piece of the dump; offset 0 begins it anew. ValueError for a gap."""
+        """Add a piece of the dump; offset 0 begins it anew. CorruptFile for a gap."""
+        self._applied = None
         if offset == 0:
             self._state_size = 0
         if offset != self._state_size:
-            raise ValueError(f"a piece at {offset}, but {self._state_size} bytes of it are here")
+            raise CorruptFile(f"a piece at {offset}, but {self._state_size} bytes of it are here")
         file = self._fs.open(f"{self.path}/{STATE_FILE}", create=True)
         try:
             if offset == 0:
@@ -196,15 +204,9 @@ class Staging:
             return f"it is of group id {log.group_id.hex()}, this member of {own_group_id.hex()}"
         if log.last_index < own_last_index:
             return f"it ends at entry {log.last_index}, the own log at {own_last_index}"
-        try:
-            applied = self._applied_index()
-        except (CorruptFile, FileNotFoundError) as error:
-            return f"its state is not whole: {error}"
-        if not log.first_index - 1 <= applied <= log.last_index:
-            return (
-                f"its state has applied entry {applied}, its log has the entries "
-                f"{log.first_index} to {log.last_index}"
-            )
+        why_not = self.check_state()
+        if why_not:
+            return why_not
         self._close()  # syncs, and its last checkpoint covers everything
         file = self._fs.open(f"{self.path}/{STATE_FILE}")
         try:
@@ -213,6 +215,26 @@ class Staging:
             file.close()
         self._fs.sync_folder(self.path)
         replace_file(self._fs, self.path, f"{self.path}/{COMPLETE_FILE}", b"")
+        return ""
+
+    def check_state(self) -> str:
+        """Return why the staged state cannot be used with the staged log, else nothing.
+
+        Reads all of it, once.
+        """
+        log = self.log
+        try:
+            if self._applied is None:
+                self._applied = self._applied_index()
+        except (CorruptFile, FileNotFoundError) as error:
+            return f"its state is not whole: {error}"
+        if not log.first_index - 1 <= self._applied <= log.last_index:
+            return (
+                f"its state has applied entry {self._applied}, its log has the entries "
+                f"{log.first_index} to {log.last_index}"
+            )
+        if not log.space.can_spare(STATE_SPACE_FACTOR * self._state_size):
+            return f"the disk has no room for its state of {self._state_size} bytes"
         return ""
 
     def _applied_index(self) -> int:
@@ -239,6 +261,22 @@ def _entries_in(frames: bytes) -> list[tuple[EntryHeader, int]]:
         found.append((header, offset))
         offset += header.size
     return found
+
+
+def is_of_this_life(fs: FileSystem, path: str, identity: Identity) -> bool:
+    """Tell whether a refill's folder belongs to this very data folder.
+
+    It does not when all but it was removed. DamagedFile when its identity cannot be read.
+    """
+    try:
+        content = read_file(fs, f"{path}/{IDENTITY_FILE}")
+        staged = None if content is None else parse_identity(content)
+    except CorruptFile as error:
+        raise refusal_of(DamagedIdentity, f"{path}/{IDENTITY_FILE}", error) from error
+    return staged is not None and (
+        (staged.cluster, staged.group, staged.member, staged.incarnation)
+        == (identity.cluster, identity.group, identity.member, identity.incarnation)
+    )
 
 
 def remove_folder(fs: FileSystem, path: str) -> None:

@@ -84,9 +84,14 @@ def read_dump(fs: FileSystem, path: str) -> Iterator[Row]:
 
 
 def applied_index_of(row: Row) -> int | None:
-    """Return up to which entry the rows are applied, if this row says it."""
+    """Return up to which entry the rows are applied, if this row says it; CorruptFile."""
     key, value = row
-    return APPLIED_VALUE.unpack(value)[0] if key == APPLIED_KEY else None
+    if key != APPLIED_KEY:
+        return None
+    if len(value) != APPLIED_VALUE.size:
+        raise CorruptFile(f"the applied index has {len(value)} bytes")
+    index: int = APPLIED_VALUE.unpack(value)[0]
+    return index
 
 
 class _Writer:

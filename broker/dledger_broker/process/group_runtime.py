@@ -73,6 +73,7 @@ class GroupRuntime:
         self._firing_task: asyncio.Task[None] | None = None
         self._refill_task: asyncio.Task[None] | None = None
         self._refill: Refill | None = None
+        self._giving: Giving | None = None
         self._telling_topics = False
         self.known_index: Callable[[], int] = lambda: 0
         """Returns the index up to which this member knows all decisions of the control group."""
@@ -213,9 +214,16 @@ class GroupRuntime:
         )
         upkeep = Upkeep(self.view, own, self.known_index)
         self._upkeep_task = start_running(upkeep.run, f"upkeep {names.group}")
+        self._giving = giving
         giving.add_group(
             names.group,
-            Given(self.view, self._store, self._platform.file_system, self._folder.path),
+            Given(
+                self.view,
+                self._store,
+                self._platform.file_system,
+                self._folder.path,
+                self._platform.start_worker,
+            ),
         )
         self._start_refill(identity, on_refilled)
         firing = TimerFiring(self.view)
@@ -270,7 +278,8 @@ class GroupRuntime:
         try:
             async with asyncio.timeout(limit):
                 await self.view.host.stop()
-                if self._refill is not None:
+                if self._giving is not None and self._refill is not None:
+                    await self._giving.stop(self.view.names.group)
                     await self._refill.stop()
             ended = True
         except TimeoutError:

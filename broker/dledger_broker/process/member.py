@@ -58,6 +58,8 @@ KEEPALIVE_MS: Final = 10_000
 PING_INTERVAL_MIN_MS: Final = 500
 
 
+PORT_TRIES: Final = 5
+PORT_WAIT_SECONDS: Final = 0.2
 STARTS_ANEW: Final = -1
 """What `serve` returns when the member is to start anew in the same process."""
 
@@ -113,7 +115,7 @@ class Member:
         self._registrars: list[Registrar] = []
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
-        self._starts_anew = False
+        self._starts_anew = self._wants_anew = False
         self._server = make_server(options=server_options())
         trace = LogTrace("", config.member, lambda: 0)
         self._listener = PeerListener(config.cluster, trace)
@@ -125,12 +127,7 @@ class Member:
 
     async def start(self) -> None:
         """Open the groups and serve; returns when the port answers."""
-        try:
-            port = self._server.add_insecure_port(self._config.listen)
-        except RuntimeError as error:
-            raise PortTaken(f"cannot listen on {self._config.listen}: {error}") from error
-        if port == 0:
-            raise PortTaken(f"cannot listen on {self._config.listen}")
+        await self._listen()
         for group in self._config.groups:
             runtime = GroupRuntime(self._config, group, self._platform, self._channels)
             runtime.open(self._failed)
@@ -150,13 +147,29 @@ class Member:
             "serving", listen=self._config.listen, groups=list(self._groups), version=__version__
         )
 
+    async def _listen(self) -> None:
+        """Take the port. After a new start in this process it may be a moment until it is free."""
+        tries_left = PORT_TRIES
+        while True:
+            why = ""
+            try:
+                if self._server.add_insecure_port(self._config.listen):
+                    return
+            except RuntimeError as error:
+                why = f": {error}"
+            tries_left -= 1
+            if not tries_left:
+                raise PortTaken(f"cannot listen on {self._config.listen}{why}")
+            await asyncio.sleep(PORT_WAIT_SECONDS)
+
     def request_stop(self) -> None:
-        """Begin to end; `run` returns when it is done."""
+        """Begin to end; `run` returns when it is done. It does not start anew any more."""
+        self._starts_anew = False
         self._ended.set()
 
     def _request_new_start(self) -> None:
         """End in order and start anew: only a start puts a refill in place of the data."""
-        self._starts_anew = not self._ended.is_set()
+        self._starts_anew = self._wants_anew = not self._ended.is_set()
         self._ended.set()
 
     async def run(self) -> int:
@@ -170,7 +183,9 @@ class Member:
         has_closed = await self._drain()
         if self._failure is not None:
             return exit_code_of(self._failure)
-        return STARTS_ANEW if self._starts_anew and has_closed else Exit.OK
+        if self._wants_anew and not has_closed:
+            return Exit.STORAGE  # a thread still holds the folder: a new process must start
+        return STARTS_ANEW if self._starts_anew else Exit.OK
 
     def _failed(self, error: BaseException) -> None:
         """End the process at once: a group cannot go on, and others must notice at once (I16)."""
@@ -357,6 +372,7 @@ async def serve(config: MemberConfig, platform: Platform, on_serving: Callable[[
 
 def _spare_the_collector() -> None:
     """The objects of now live as long as the process: the collector need not look at them again."""
+    gc.unfreeze()  # what an earlier life of this process left
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER_OBJECTS)

@@ -2,15 +2,17 @@
 
 Owns the two streams. Entries are read as for replication: each byte is checked before it leaves
 (I15), and only committed entries that this member has on disk leave. So a giver need not lead. The
-dump is a file of its own, so a stream that broke goes on where it was. One dump is kept for each
-peer, until it was sent or this process ends.
+dump is a file of its own, written by a thread of its own, so a stream that broke goes on where it
+was. One dump is kept for each peer: until it was sent, for ten minutes without a stream, or until
+this process ends. No dump makes the disk low.
 
 Not owned: who may ask (`PeerListener.greet`), what the receiver makes of it (`receiving.py`).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -19,9 +21,10 @@ from google.protobuf.message import Message
 from dledger.files import FileSystem
 from dledger.log.space import is_full
 from dledger.raft.driver.peer_listener import LinkTarget
+from dledger.raft.driver.worker import StartWorker, Worker
 from dledger.raft.wire import loading
 from dledger.refill.state_dump import write_dump
-from dledger.store.store import StateStore
+from dledger.store.store import Row, StateStore
 from dledger.types import LogIndex, MemberId
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.read.batches import STORAGE_ERRORS
@@ -34,18 +37,27 @@ from dledger_proto.v1 import peers_pb2 as pb
 DUMPS_FOLDER: Final = "dumps"
 """In the data folder; emptied when a group starts."""
 CHUNK_BYTES: Final = 256 * KIB
+ALIVE_SECONDS: Final = 5.0
+"""While a dump is written, the receiver hears so often that it is."""
+DUMP_KEPT_SECONDS: Final = 600.0
+"""A dump that no stream has used for so long is dropped when the next one is wanted."""
+ROWS_A_LOOK: Final = 4_096
+"""After so many rows the thread looks at the disk, and whether the dump is still wanted."""
 _DUMP_ID_SIZE: Final = 16
 
 Greet = Callable[[Mapping[str, str]], tuple[str, MemberId, LinkTarget]]
 
 
-@dataclass(slots=True)
 class _Dump:
-    """A dump of the state, and its file."""
+    """A dump of the state: its file, and the thread's word on its size."""
 
-    name: bytes
-    path: str
-    size: int
+    def __init__(self, name: bytes, path: str) -> None:
+        self.name = name
+        self.path = path
+        self.size: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.is_dropped = False
+        """Nobody wants it any more: the thread ends it."""
+        self.used_at = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,7 @@ class Given:
     file_system: FileSystem
     folder: str
     """The group's data folder."""
+    start_worker: StartWorker
 
 
 class Giving:
@@ -67,6 +80,8 @@ class Giving:
         self._random = random
         self._groups: dict[str, Given] = {}
         self._dumps: dict[tuple[str, MemberId], _Dump] = {}
+        self._workers: dict[str, Worker] = {}
+        """The thread of each group that writes dumps; there is none before the first dump."""
         self._streams: dict[tuple[str, MemberId], int] = {}
         """The newest stream of each peer: an older one ends."""
 
@@ -162,51 +177,118 @@ class Giving:
 
     async def _send_state(self, stream: "_Stream", request: pb.ReadStateRequest) -> None:
         given = stream.given
-        loop = asyncio.get_running_loop()
-        dump = self._dumps.get((stream.group, stream.peer))
-        offset = request.offset
-        if dump is None or dump.name != request.dump or offset > dump.size:
-            dump, offset = await self._dump(stream), 0
-        file = given.file_system.open(dump.path)
-        try:
-            while stream.is_newest():
-                size = min(CHUNK_BYTES, dump.size - offset)
-                chunk = await loop.run_in_executor(given.view.pool, file.pread, size, offset)
-                await stream.send(
-                    pb.ReadStatePart(dump=dump.name, size=dump.size, offset=offset, chunk=chunk)
-                )
-                offset += len(chunk)
-                if offset >= dump.size:
-                    break
-        finally:
-            file.close()
-        if offset >= dump.size and self._dumps.get((stream.group, stream.peer)) is dump:
-            del self._dumps[stream.group, stream.peer]
-            given.file_system.unlink(dump.path)
+        clock = given.view.clock
+        dump, offset = self._dump_for(stream, request)
+        while not dump.size.done():
+            await asyncio.wait([dump.size], timeout=ALIVE_SECONDS)
+            await stream.send(pb.ReadStatePart(dump=dump.name))  # it is being written
+        size = dump.size.result()
+        if offset > size:
+            raise DledgerError(Code.OFFSET_OUT_OF_RANGE, f"the dump has {size} bytes")
+        while stream.is_newest() and not dump.is_dropped:
+            dump.used_at = clock.monotonic()
+            read = partial(_read_chunk, given.file_system, dump.path, offset, size)
+            chunk = await asyncio.get_running_loop().run_in_executor(given.view.pool, read)
+            part = pb.ReadStatePart(dump=dump.name, size=size, offset=offset, chunk=chunk)
+            await stream.send(part)
+            offset += len(chunk)
+            if offset >= size:
+                self._drop(stream.group, stream.peer)
+                return
 
-    async def _dump(self, stream: "_Stream") -> _Dump:
-        """Write the saved state to a file of this peer. DISK_FULL when it is low on space."""
-        given = stream.given
-        if given.view.log.space.low:
-            raise DledgerError(Code.DISK_FULL, "the giver's disk is low")
+    def _dump_for(self, stream: "_Stream", request: pb.ReadStateRequest) -> tuple[_Dump, int]:
+        """Return the dump that a peer asks for, or a new one, and where to go on in it."""
+        dump = self._dumps.get((stream.group, stream.peer))
+        if dump is not None and dump.name == request.dump:
+            return dump, request.offset
+        if dump is not None and not dump.size.done():
+            return dump, 0
+        self._drop_unused(stream.given)
+        self._drop(stream.group, stream.peer)
+        return self._write_dump(stream), 0
+
+    def _write_dump(self, stream: "_Stream") -> _Dump:
+        """Let the thread write the saved state to a file for this peer."""
+        given, group, peer = stream.given, stream.group, stream.peer
+        name = self._random.randbytes(_DUMP_ID_SIZE)
         folder = f"{given.folder}/{DUMPS_FOLDER}"
-        path = f"{folder}/{stream.peer}"
+        dump = _Dump(name, f"{folder}/{peer}.{name.hex()}")
+        dump.used_at = given.view.clock.monotonic()
 
         def write() -> int:
             given.file_system.make_folder(folder)
-            return write_dump(given.file_system, path, given.store.saved_rows())
+            return write_dump(given.file_system, dump.path, _bounded(given, dump))
 
-        self._dumps.pop((stream.group, stream.peer), None)
-        name = self._random.randbytes(_DUMP_ID_SIZE)
-        try:
-            size = await asyncio.get_running_loop().run_in_executor(given.view.pool, write)
-        except OSError as error:
-            if not is_full(error):
-                given.view.host.failed(error)  # the state cannot be read, or the disk is broken
-            code = Code.DISK_FULL if is_full(error) else Code.STORAGE_FAILED
-            raise DledgerError(code, f"the state cannot be dumped: {error}") from error
-        dump = self._dumps[stream.group, stream.peer] = _Dump(name, path, size)
+        def done(size: int | None, error: BaseException | None) -> None:
+            if error is None and size is not None:
+                dump.size.set_result(size)
+                return
+            self._drop(group, peer, dump)
+            dump.size.set_exception(_meaning_of(given, error))
+            dump.size.exception()  # perhaps nobody waits
+
+        if group not in self._workers:
+            self._workers[group] = given.start_worker(f"dump {group}")
+        self._dumps[group, peer] = dump
+        self._workers[group].submit(write, done)
         return dump
+
+    def _drop_unused(self, given: Given) -> None:
+        now = given.view.clock.monotonic()
+        for (group, peer), dump in list(self._dumps.items()):
+            if dump.size.done() and now - dump.used_at > DUMP_KEPT_SECONDS:
+                self._drop(group, peer)
+
+    def _drop(self, group: str, peer: MemberId, dump: _Dump | None = None) -> None:
+        """Forget a dump, and remove its file."""
+        dump = dump or self._dumps.get((group, peer))
+        if dump is None:
+            return
+        dump.is_dropped = True
+        if self._dumps.get((group, peer)) is dump:
+            del self._dumps[group, peer]
+        file_system = self._groups[group].file_system
+        if file_system.exists(dump.path):
+            file_system.unlink(dump.path)
+
+    async def stop(self, group: str) -> None:
+        """End the thread of a group, before its store is closed."""
+        for of_group, peer in [key for key in self._dumps if key[0] == group]:
+            self._drop(of_group, peer)
+        worker = self._workers.pop(group, None)
+        if worker is not None:
+            await asyncio.get_running_loop().run_in_executor(None, worker.stop)
+
+
+def _bounded(given: Given, dump: _Dump) -> Iterator[Row]:
+    """Iterate over the saved rows while somebody wants the dump and the disk has room for it."""
+    for count, row in enumerate(given.store.saved_rows()):
+        if count % ROWS_A_LOOK == 0:
+            if dump.is_dropped:
+                raise DledgerError(Code.SHUTTING_DOWN, "the dump is not wanted any more")
+            if not given.view.log.space.can_spare(0):
+                raise DledgerError(Code.DISK_FULL, "the dump would make the giver's disk low")
+        yield row
+
+
+def _meaning_of(given: Given, error: BaseException | None) -> DledgerError:
+    """Return what to tell a peer whose dump could not be written. A broken state ends the giver."""
+    if isinstance(error, DledgerError):
+        return error
+    if isinstance(error, OSError) and is_full(error):
+        return DledgerError(Code.DISK_FULL, f"the giver's disk is full: {error}")
+    if isinstance(error, Exception):
+        given.view.host.failed(error)
+    return DledgerError(Code.STORAGE_FAILED, f"the state cannot be read: {error}")
+
+
+def _read_chunk(file_system: FileSystem, path: str, offset: int, size: int) -> bytes:
+    """Return the next piece of a dump. Blocks."""
+    file = file_system.open(path)
+    try:
+        return file.pread(min(CHUNK_BYTES, size - offset), offset)
+    finally:
+        file.close()
 
 
 class _Stream:

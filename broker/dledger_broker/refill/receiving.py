@@ -40,7 +40,9 @@ LOOK_SECONDS: Final = 1.0
 ROUND_BYTES: Final = 64 * MIB
 """One stream carries so much of the log. Then the member looks again whether it still needs it."""
 PART_SECONDS: Final = 30.0
-"""A giver that sends nothing for so long is given up. A dump of a large state takes its time."""
+"""A giver that sends nothing for so long is given up."""
+DUMP_SECONDS: Final = 3_600.0
+"""So long a giver may write its state down."""
 NEAR_BYTES: Final = 16 * MIB
 """With less of the log missing the state is fetched: little is left to apply afterwards."""
 
@@ -132,11 +134,14 @@ class Refill:
             self.says = ""
 
     async def _try_all(self) -> None:
-        """Try each giver once."""
-        for giver in self._givers():
+        """Try each giver once. What no giver can go on with is dropped."""
+        misfits = 0
+        givers = self._givers()
+        for giver in givers:
             try:
                 await self._gather(giver)
             except _FAILURES as error:
+                misfits += isinstance(error, CorruptEntry) or _is_of_another_group(error)
                 reason = str(error) or type(error).__name__
                 self.says = f"the refill from {giver.member} stopped: {reason}"
                 left_out = self._quiet.admit("stopped")
@@ -148,6 +153,8 @@ class Refill:
                     await self._do(self._staging.let_go)  # its log may have failed
                 continue
             return
+        if givers and misfits == len(givers):
+            await self._do(self._staging.discard)
 
     def _givers(self) -> list[Giver]:
         """Return the other members in a drawn order, the leader last."""
@@ -178,9 +185,21 @@ class Refill:
                 break
         else:
             return
+        own_last = self._view.log.last_index
+        if staging.log.last_index < own_last:
+            # Entries of an earlier reign that were never committed: wait for more that are.
+            raise DledgerError(
+                Code.UNAVAILABLE,
+                f"{giver.member} has committed {staging.log.last_index}, the own log ends at "
+                f"{own_last}",
+            )
         await self._read_state(giver)
         # What the state has applied was committed at the giver before the dump was asked for.
         await self._read_log(giver)
+        why_not = await self._do(staging.check_state)
+        if why_not:
+            self._dump = (MemberId(""), b"")
+            raise DledgerError(Code.UNAVAILABLE, why_not)
         self._is_gathered = True
         last = staging.log.last_index
         self.says = f"refilled from {giver.member} up to entry {last}, starting anew"
@@ -190,8 +209,6 @@ class Refill:
     async def _read_log(self, giver: Giver) -> int:
         """Fetch a round of entries; return how many bytes are left to fetch."""
         staging = self._staging
-        if self._view.log.space.low:
-            raise DledgerError(Code.DISK_FULL, "the disk of this member is low")
         next_index = staging.log.last_index + 1 if staging.is_begun else 0
         request = pb.ReadLogRequest(from_index=next_index, max_bytes=ROUND_BYTES)
         call = self._call(giver, raw.READ_LOG, request.SerializeToString())
@@ -202,6 +219,7 @@ class Refill:
             while (
                 taken < ROUND_BYTES and (part := await self._part(call, pb.ReadLogPart)) is not None
             ):
+                _check_bytes(part.frames)
                 await self._do(partial(staging.append, part.frames))
                 left -= len(part.frames)
                 taken += len(part.frames)
@@ -213,6 +231,8 @@ class Refill:
             raise
         finally:
             call.cancel()
+        if left > 0 and not taken:
+            raise DledgerError(Code.UNAVAILABLE, "the stream ended before its entries")
         return left
 
     async def _check_head(self, head: pb.ReadLogPart) -> None:
@@ -242,9 +262,15 @@ class Refill:
         request = pb.ReadStateRequest(dump=dump if offset else b"", offset=offset)
         call = self._call(giver, raw.READ_STATE, request.SerializeToString())
         size = None
+        began = self._view.clock.monotonic()
         try:
             while (part := await self._part(call, pb.ReadStatePart)) is not None:
                 self._dump = (giver.member, part.dump)
+                if not part.size:
+                    self.says = f"refill from {giver.member}: it writes its state down"
+                    await self._wait_for_dump(began)
+                    continue
+                _check_bytes(part.chunk)
                 size, offset, chunk = part.size, part.offset, part.chunk
                 await self._do(partial(staging.append_state, offset, chunk))
                 self.says = (
@@ -255,6 +281,12 @@ class Refill:
             call.cancel()
         if staging.state_size != size:
             raise DledgerError(Code.UNAVAILABLE, "the stream of the state ended too early")
+
+    async def _wait_for_dump(self, began: float) -> None:
+        """Check that it is worth to wait for a dump that is being written."""
+        if self._view.clock.monotonic() - began > DUMP_SECONDS:
+            raise DledgerError(Code.UNAVAILABLE, f"no state within {DUMP_SECONDS:.0f} s")
+        await self._keep_rate(0)
 
     def _tell(self, giver: Giver, commit_index: int, left: int) -> None:
         rate = self._bytes_per_second
@@ -278,7 +310,9 @@ class Refill:
         return None if data is None else status.parsed(kind, data)  # type: ignore[type-var]
 
     async def _keep_rate(self, size: int) -> None:
-        """Wait until the rate allows more."""
+        """Wait until the rate allows more; DISK_FULL when this member's own disk is low."""
+        if self._view.log.space.low:
+            raise DledgerError(Code.DISK_FULL, "the disk of this member is low")
         now = self._view.clock.monotonic()
         self._free_at = max(self._free_at, now) + size / self._bytes_per_second
         if self._free_at > now:
@@ -300,3 +334,13 @@ class Refill:
 
         self._worker.submit(job, done)
         return await future
+
+
+def _is_of_another_group(error: Exception) -> bool:
+    return isinstance(error, DledgerError) and error.code is Code.WRONG_CLUSTER
+
+
+def _check_bytes(data: bytes) -> None:
+    """Refuse a part that brings nothing: a stream of such parts would never end."""
+    if not data:
+        raise DledgerError(Code.UNAVAILABLE, "the giver sent a part without bytes")

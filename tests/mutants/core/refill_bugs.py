@@ -30,8 +30,8 @@ REFILL_BUGS: Final[Sequence[Mutant]] = (
         "a refill is used although its state has applied more than its log holds",
         [
             Edit(
-                "dledger.refill.staging:Staging.complete",
-                "if not log.first_index - 1 <= applied <= log.last_index:",
+                "dledger.refill.staging:Staging.check_state",
+                "if not log.first_index - 1 <= self._applied <= log.last_index:",
                 "if False:",
             )
         ],
@@ -68,15 +68,16 @@ REFILL_BUGS: Final[Sequence[Mutant]] = (
         [f"{CUTS}.test_power_may_end_a_refill_at_any_step"],
     ),
     Mutant(
-        "own-log-gone-before-the-state-is-there",
+        "refill-ends-before-the-state-is-there",
         "power that ends an installation leaves the new log with the old state",
         [
+            Edit("dledger.refill.install:install", "_replace_state(folder, open_store)", "pass"),
             Edit(
                 "dledger.refill.install:install",
-                "_replace_state(folder, open_store)",
-                "fs.rename(complete, emptied); fs.sync_folder(path); "
-                "_replace_state(folder, open_store); fs.rename(emptied, complete)",
-            )
+                "    fs.unlink(emptied)\n    fs.sync_folder(path)\n    remove_folder(fs, path)",
+                "    fs.unlink(emptied)\n    fs.sync_folder(path)\n"
+                "    _replace_state(folder, open_store)\n    remove_folder(fs, path)",
+            ),
         ],
         [f"{CUTS}.test_power_may_end_a_refill_at_any_step"],
     ),
@@ -89,7 +90,11 @@ REFILL_BUGS: Final[Sequence[Mutant]] = (
                 'for name in fs.names(staged):\n        fs.unlink(f"{staged}/{name}")',
                 'for name in ():\n        fs.unlink(f"{staged}/{name}")',
             ),
-            Edit("dledger.refill.install:install", "remove_folder(fs, path)", "pass"),
+            Edit(
+                "dledger.refill.install:install",
+                "remove_folder(fs, path)\n    end =",
+                "end =",
+            ),
         ],
         [f"{CUTS}.test_power_may_end_a_refill_at_any_step"],
     ),
@@ -129,12 +134,12 @@ REFILL_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.refill.receiving:Refill._gather",
-                "await self._read_log(giver)\n        self._is_gathered",
-                "self._is_gathered",
+                "await self._read_log(giver)\n        why_not",
+                "why_not",
             ),
             Edit(
-                "dledger.refill.staging:Staging.complete",
-                "if not log.first_index - 1 <= applied <= log.last_index:",
+                "dledger.refill.staging:Staging.check_state",
+                "if not log.first_index - 1 <= self._applied <= log.last_index:",
                 "if False:",
             ),
         ],

@@ -14,7 +14,7 @@ from dledger.log.folder import STATE_FOLDER
 from dledger.log.writing.write_round import Round
 from dledger.raft.api import Role
 from dledger.raft.wire import message_codec
-from dledger.refill.staging import Staging
+from dledger.state.machine import StateFlush
 from dledger.store.store import DamagedStore, StateStore, StoreFull
 from dledger.types import FlushMode, MemberId
 from dledger_broker.process.member import STARTS_ANEW
@@ -192,10 +192,10 @@ class SimMember:
     def job_failed(self, job: Callable[[], Any], error: BaseException) -> None:
         """See `process.threads.Machine`."""
         owner = getattr(getattr(job, "func", job), "__self__", None)
-        if isinstance(owner, Staging):  # nothing of it counts yet: the refill tries again
-            self.world.counts["refill failures"] += 1
-            return
         is_round = isinstance(owner, Round)
+        if not (is_round or isinstance(owner, StateFlush)):
+            self.world.counts["refill failures"] += 1  # nothing of it counts yet: it tries again
+            return
         if isinstance(error, StoreFull):
             self.world.counts["state saves refused"] += 1
             return

@@ -93,15 +93,14 @@ class SimWorker:
         if self._machine.disk.hanging:
             return HANGS
         self._job = None
-        job()
-        return None
+        return job()
 
     def _ended(self, job: Callable[[], Any], done: Done) -> Done:
         def ended(result: object, error: BaseException | None) -> None:
             if result is HANGS:
                 self._loop.in_thread(HANG_POLL, self._run, ended)
                 return
-            done(None, error)
+            done(result, error)
             if error is not None:
                 self._machine.job_failed(job, error)
             if self._jobs and self._job is None:

@@ -129,7 +129,7 @@ def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
     return replace(
         plan,
         retention_ms=_retention_ms(seed),
-        refill_bytes_per_second=refill.choice((64 * KIB, 512 * KIB, 64 * MIB)),
+        refill_bytes_per_second=refill.choice((256 * KIB, 2 * MIB, 64 * MIB)),
         absent_bytes_max=refill.choice((64 * KIB, 256 * KIB, 8 * GIB)),
     )
 

@@ -1,6 +1,8 @@
 """What ends a member: the exit code says whose turn it is, the log line names the place."""
 
+import asyncio
 import io
+from pathlib import Path
 
 import pytest
 import structlog
@@ -8,10 +10,12 @@ import structlog
 from dledger.log.errors import DamagedFile, LogFailed, NewerFormat
 from dledger.state.commands.registry import UnknownCommand
 from dledger.store.store import DamagedStore, NewerStore, StoreFailed
-from dledger_broker.config.model import LogConfig
+from dledger_broker.config.model import GroupConfig, LogConfig, MemberConfig
 from dledger_broker.process.logs import Quiet, set_up_logs
-from dledger_broker.process.member import exit_code_of
+from dledger_broker.process.member import STARTS_ANEW, Member, exit_code_of
+from dledger_broker.process.platform import of_this_machine
 from dledger_broker.read.batches import DamagedBatch
+from dledger_proto.exit_codes import Exit
 from tests.unit.broker.fakes import ManualClock
 
 
@@ -60,3 +64,36 @@ def test_strangers_do_not_fill_the_log() -> None:
     assert quiet.admit("b") == 0
     clock.now += 10
     assert [quiet.admit("a"), quiet.admit("a"), quiet.admit("b")] == [2, None, 0]
+
+
+@pytest.mark.parametrize(
+    ("is_stopped", "has_closed", "code"),
+    [(False, True, STARTS_ANEW), (True, True, Exit.OK), (False, False, Exit.STORAGE)],
+)
+def test_the_end_after_a_refill(
+    monkeypatch: pytest.MonkeyPatch, *, is_stopped: bool, has_closed: bool, code: int
+) -> None:
+    """A signal that comes while the member drains for a new start ends it for good."""
+
+    async def run() -> int:
+        member = Member(
+            MemberConfig(
+                cluster="c",
+                member="a",
+                listen="127.0.0.1:1",
+                folder=Path("unused"),
+                groups=(GroupConfig(name="g", members={"a": "127.0.0.1:1"}),),
+            ),
+            of_this_machine(),
+        )
+
+        async def drain() -> bool:
+            if is_stopped:
+                member.request_stop()
+            return has_closed
+
+        monkeypatch.setattr(member, "_drain", drain)
+        member._request_new_start()
+        return await member.run()
+
+    assert asyncio.run(run()) == code

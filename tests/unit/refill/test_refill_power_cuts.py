@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from dledger.log.atomic_file import CorruptFile
 from dledger.log.commit_log import CommitLog
 from dledger.log.hard_state import HardState, store_hard_state
 from dledger.log.identity import Identity
@@ -228,6 +229,28 @@ def test_a_member_without_data_ends_up_in_quarantine() -> None:
     ram.close()
 
 
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_refill_of_an_earlier_life_is_removed(is_complete: bool) -> None:
+    """Somebody removed all of a member's data but its refill, which promises nothing for it."""
+    ram = RamFolder()
+    machine = Machine(ram, "earlier")
+    if is_complete:
+        machine.stage(gift())
+    else:
+        machine.staging().begin(gift().base, GROUP_ID)
+    for name in machine.fs.names(PATH):
+        if name != "refill":
+            machine.fs.wipe(f"{PATH}/{name}")
+    machine.state.wipe()
+    folder = open_folder(machine.fs, PATH, seed=9)
+    assert install(folder, machine.open_store) == ""
+    assert folder.identity.group_id == b""
+    assert machine.fs.names(folder.log_path) == []
+    folder.close()
+    assert not machine.staging().resume()
+    ram.close()
+
+
 def test_what_is_not_whole_is_refused_and_says_why() -> None:
     ram = RamFolder()
     machine = Machine(ram, "refused")
@@ -243,7 +266,7 @@ def test_what_is_not_whole_is_refused_and_says_why() -> None:
     assert "state is not whole" in staging.complete(machine.own_last, GROUP_ID)
     write_dump(machine.fs, "/dump", gift().rows)
     dump = machine.fs.content("/dump")
-    with pytest.raises(ValueError, match="0 bytes of it are here"):
+    with pytest.raises(CorruptFile, match="0 bytes of it are here"):
         staging.append_state(10, dump[10:])
     staging.append_state(0, dump[:-1])
     assert "state is not whole" in staging.complete(machine.own_last, GROUP_ID)
