@@ -191,10 +191,10 @@ class CommitLog:
         return self._state.term_at(index)
 
     def segment_start(self, position: Position) -> LogIndex:
-        """Return the first index of the segment that holds a position, or of the first. No I/O."""
+        """Return the first index of a position's segment; 0 up to the first position. No I/O."""
         state = self._state
         if position <= state.first_position:
-            return state.first_index
+            return NO_INDEX
         return state.segments[state.place_of_position(position)].base_index
 
     def ref(self, index: LogIndex) -> EntryRef:
