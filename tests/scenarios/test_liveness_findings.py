@@ -287,7 +287,8 @@ def test_the_head_is_kept_for_a_late_member() -> None:
         stage.run_for(0.2)
     assert answers == [Code.OK]
     stage.join()
-    stage.run_until(stage._converged, 10.0, "the late member is refilled")
+    stage.run_until(stage._converged, 10.0, "the late member is filled")
+    assert not stage.counts["started anew"], "it had to be refilled"
     process = stage.members["a"].process
     assert process is not None
     stage.run_until(lambda: process.log.first_index > 1, 10.0, "then the head is trimmed")

@@ -119,6 +119,7 @@ def test_a_lost_genesis_is_sent_again() -> None:
     assert (lost, stage.members["c"].role) == ({"a", "b"}, Role.UNFORMED)
     stage.filters.clear()
     stage.run_until(lambda: stage.members["c"].role is Role.FOLLOWER, 15.0, "it is trusted")
+    assert not stage.counts["started anew"], "it was refilled instead"
     stage.finish()
 
 

@@ -27,6 +27,8 @@ from dledger_proto.entry import parse_genesis
 
 HELLO_PERIOD: Final = 0.2
 """Seconds after which an unanswered hello is repeated."""
+FIRST_ENTRY_SECONDS: Final = 2.0
+"""After so long without it, nobody has the first entry of the group any more."""
 HELLO_PAUSE: Final = 0.02
 """The least time between two hellos to a peer, unless there is news."""
 
@@ -71,6 +73,8 @@ class Membership:
         self._forgetful: set[MemberId] = set()
         """Peers whose recorded life does not know what it has promised any more."""
         self._joining = Joining(context)
+        self._lacking_since = math.inf
+        """Since when peers have data and none of them told the first entry."""
         self.refusals: dict[MemberId, str] = {}
         self.reason = ""
         """Why this member does not take part; empty when it does."""
@@ -89,9 +93,18 @@ class Membership:
 
     @property
     def lacks_first_entry(self) -> bool:
-        """Tell whether this member has no data, and its group has trimmed the first entry."""
+        """Tell whether this member has no data, and its group has trimmed the first entry.
+
+        A peer that still has the entry sends it with its next hello.
+        """
+        return self._context.now - self._lacking_since >= FIRST_ENTRY_SECONDS
+
+    def _note_first_entry(self) -> None:
         formed = [view for view in self.views.values() if view.group_id]
-        return not self._context.formed and bool(formed) and not any(v.genesis for v in formed)
+        if self._context.formed or not formed or any(view.genesis for view in formed):
+            self._lacking_since = math.inf
+        else:
+            self._lacking_since = min(self._lacking_since, self._context.now)
 
     # Arriving messages.
 
@@ -234,6 +247,7 @@ class Membership:
                 self._say_hello(sender, asked=True)
         else:
             self._say_hello(sender, asked=news)
+        self._note_first_entry()
         self._end_lift()
         self.advance()
 
