@@ -93,18 +93,26 @@ class LoopDisk:
     def power_on(self) -> None:
         """Mount again, replaying the journal, when all users of the old mount have ended.
 
-        HarnessFailure when the disk is dead then: the product is not to blame for that.
+        A process of anybody that got mounts of its own meanwhile has a copy of the old mount. While
+        it lives, a new mount shows the same dead disk. HarnessFailure when the disk stays dead: the
+        product is not to blame for that.
         """
         until = time.monotonic() + UNMOUNT_SECONDS_MAX
-        while problem := _run("umount", str(self.mount)):
+        while problem := self._mount_again():
             if time.monotonic() > until:
                 self._must(problem)
             time.sleep(AGAIN_SECONDS)
+
+    def _mount_again(self) -> str:
+        """Try it once; return what is wrong, else nothing."""
+        if problem := _run("umount", str(self.mount)):
+            return problem
         self._attach()
         try:
             self._try_out()
         except OSError as error:
-            self._must(f"mounted again, but dead: {error}; does a process keep the old mount?")
+            return f"mounted again, but dead: {error}; does a process keep the old mount?"
+        return ""
 
     def fill(self) -> None:
         """Fill the disk but for a few KiB."""
