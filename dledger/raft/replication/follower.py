@@ -34,7 +34,8 @@ class Following:
         self._mismatches = 0
         self._mismatched_since = math.inf
         self._mismatched_at = -math.inf
-        self._has_matched = False
+        self.has_matched = False
+        """The newest request matched this member's log."""
 
     def on_append(self, sender: MemberId, message: AppendRequest) -> None:
         """Let the core match and append, and answer; CorruptEntry for entries that are damaged."""
@@ -68,19 +69,14 @@ class Following:
 
     def _note_match(self, *, matched: bool) -> None:
         now = self._context.now
+        self.has_matched = matched
         if matched:
-            self._has_matched = True
             self._mismatches = 0
             self._mismatched_since = math.inf
             return
         self._mismatches += 1
         self._mismatched_at = now
         self._mismatched_since = min(self._mismatched_since, now)
-
-    @property
-    def has_matched(self) -> bool:
-        """Tell whether the newest request matched this member's log."""
-        return self._mismatches == 0 and self._mismatched_since == math.inf and self._has_matched
 
     @property
     def is_below_head(self) -> bool:
