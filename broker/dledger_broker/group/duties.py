@@ -2,7 +2,7 @@
 
 A duty looks at the time and the state, and gives a command to propose. The upkeep of a member
 (`process.upkeep`) asks each duty again and again, proposes what it gives, and then asks for the
-rest. Timers are fired by a loop of their own (`process.firing`), which wakes up when they are due.
+rest. Timers are fired by a loop of their own (`timers.firing`), which wakes up when they are due.
 """
 
 from collections.abc import Callable, Sequence

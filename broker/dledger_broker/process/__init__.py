@@ -1,6 +1,5 @@
 """A member as a process: its groups, its end, logs, health.
 
-firing         A duty with a loop of its own: the leader fires timers when they are due (D23)
 group_runtime  One group of a member, opened: folder, log, state, Raft group, links
 health         Whether one process answers, in a sentence: for the health checks of containers
 log_trace      A group's trace events as log lines: every line with group, member and term

@@ -37,13 +37,13 @@ from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.group.leases import Leases
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
-from dledger_broker.process.firing import TimerFiring
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.platform import Platform
 from dledger_broker.process.tasks import start_running
 from dledger_broker.process.upkeep import Upkeep
 from dledger_broker.refill.giving import Given, Giving
 from dledger_broker.refill.receiving import Refill
+from dledger_broker.timers.firing import TimerFiring
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import DledgerError
 

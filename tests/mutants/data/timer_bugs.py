@@ -15,7 +15,7 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         "a leader whose clock is ahead proposes without end, and nothing fires (D8, D23)",
         [
             Edit(
-                "dledger_broker.process.firing:TimerFiring.run",
+                "dledger_broker.timers.firing:TimerFiring.run",
                 "max(self._view.host.time_ms or 0,",
                 "max(self._view.clock.wall_ms(),",
             )
@@ -27,7 +27,7 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         "a leader that may not fire, as the disk is low, proposes it twenty times a second",
         [
             Edit(
-                "dledger_broker.process.firing:rest_after",
+                "dledger_broker.timers.firing:rest_after",
                 "return min(REST_SECONDS * (1 << min(failed - 1, 10)), REST_SECONDS_MAX)",
                 "return REST_SECONDS",
             )

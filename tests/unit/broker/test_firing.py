@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from dledger.state.commands.command import Command
 from dledger.state.timers.commands import FireTimers
 from dledger_broker.group.group_view import GroupNames, GroupView
-from dledger_broker.process.firing import REST_SECONDS_MAX, TimerFiring, rest_after
 from dledger_broker.process.logs import QUIET_SECONDS
+from dledger_broker.timers.firing import REST_SECONDS_MAX, TimerFiring, rest_after
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.broker.virtual_loop import VirtualLoop
 from tests.unit.state.groups_kit import with_group
