@@ -33,6 +33,7 @@ from dledger.state.queues.references import (
 )
 from dledger.state.queues.table import KIND_REFERENCE, NO_POSITION, QUEUE_VALUE, ROW
 from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, after
+from dledger.state.timers.schedule_table import LAST_DUE, decode_schedule
 from dledger.state.timers.table import WAITING_KEY, decode_timer
 from dledger.state.topics.table import CONTROL_KEY, FLOOR_KEY, decode_topic
 from dledger.state.values import Origin
@@ -362,6 +363,21 @@ def _origin_fields(origin: Origin | None) -> Fields | None:
     return None if origin is None else {**origin._asdict(), "topic_id": origin.topic_id.hex()}
 
 
+def _schedule(key: bytes, value: bytes) -> tuple[str, Fields]:
+    schedule = decode_schedule(key, value, 0)
+    return f"{schedule.topic_id.hex()} {schedule.name}", {
+        "schedule_id": schedule.schedule_id.hex(),
+        "cron": schedule.cron,
+        "time_zone": schedule.time_zone,
+        "batch_size": len(schedule.batch),
+    }
+
+
+def _schedule_due(key: bytes, value: bytes) -> tuple[str, Fields]:
+    topic_id, schedule_id = _ids(key, _ID_SIZE, _ID_SIZE)
+    return f"{topic_id.hex()} {schedule_id.hex()}", {"last_due_ms": LAST_DUE.unpack(value)[0]}
+
+
 def _timer_by_id(key: bytes, value: bytes) -> tuple[str, Fields]:
     due_ms, number = (KEY_U64.unpack(part)[0] for part in _ids(value, 8, 8))
     return key.hex(), {"due_ms": due_ms, "number": f"{number:x}"}
@@ -420,5 +436,7 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.ORIGIN: _origin,
     Table.PIN: _pin,
     Table.REFERENCE_AT: _reference_at,
+    Table.SCHEDULE: _schedule,
+    Table.SCHEDULE_DUE: _schedule_due,
 }
 assert set(_DECODERS) == set(Table), "every table has a decoder"

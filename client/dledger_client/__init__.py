@@ -31,6 +31,7 @@ and lz4 are used when present.
 
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.routes import GroupRoute, Member, TopicRoute
+from dledger_client._core.schedules import Schedule
 from dledger_client._shell.futures import AsyncSendFuture, SendFuture
 from dledger_client.admin import Admin
 from dledger_client.admin_async import AsyncAdmin
@@ -181,6 +182,7 @@ __all__ = [
     "QueueSelector",
     "RecordBatch",
     "Retry",
+    "Schedule",
     "SendFuture",
     "SendResult",
     "ServerBug",

@@ -1,9 +1,10 @@
 # Generated from admin_async.py by client/generate_sync.py. Change that file, not this one.
 """Administration by blocking calls: each runs its twin of `admin_async.py`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dledger_client._core.routes import GroupRoute, TopicRoute
+from dledger_client._core.schedules import Schedule
 from dledger_client._shell.group.administration import GroupAdministration
 from dledger_client._shell.runner import SyncRunner
 from dledger_client.admin_async import AsyncAdmin
@@ -167,6 +168,51 @@ class Admin(GroupAdministration):
         return self._runner.run(
             self._admin.timers(topic, from_ms=from_ms, to_ms=to_ms, limit=limit)
         )
+
+    # Schedules.
+
+    def set_schedule(
+        self,
+        topic: str,
+        name: str,
+        cron: str,
+        body: bytes,
+        *,
+        time_zone: str = "UTC",
+        ordering_key: str | bytes | None = None,
+        queue: int | None = None,
+        tag: str = "",
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> Schedule:
+        """Send a message at each time of a cron expression; replace the schedule of this name.
+
+        The ordering key decides the queue, as when a message is sent; without key or queue it is
+        queue 0. `cron` has five fields, or six with seconds first. The topic must exist. Raises
+        MessageIllegal, or InvalidRequest for an expression or a time zone that cannot be read.
+        """
+        return self._runner.run(
+            self._admin.set_schedule(
+                topic,
+                name,
+                cron,
+                body,
+                time_zone=time_zone,
+                ordering_key=ordering_key,
+                queue=queue,
+                tag=tag,
+                keys=keys,
+                properties=properties,
+            )
+        )
+
+    def schedules(self, topic: str = "") -> list[Schedule]:
+        """Return the schedules of a topic, or of all topics, by topic and name."""
+        return self._runner.run(self._admin.schedules(topic))
+
+    def delete_schedule(self, topic: str, name: str) -> None:
+        """Delete a schedule; NotFound when the topic has none of this name. What it sent stays."""
+        return self._runner.run(self._admin.delete_schedule(topic, name))
 
     # Groups and members.
 

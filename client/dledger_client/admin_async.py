@@ -7,7 +7,7 @@ Owns: what users call, and which group or member each call goes to. A call is a 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import grpc.aio
 
@@ -16,11 +16,17 @@ from dledger_client._core.arguments import UINT32_MAX, check_integer
 from dledger_client._core.ids import ID_SIZE
 from dledger_client._core.message_checks import check_topic
 from dledger_client._core.routes import GroupRoute, TopicRoute, topic_route
+from dledger_client._core.schedules import Schedule, check_schedule_name, schedule_batch
 from dledger_client._shell import calls
 from dledger_client._shell.answers import found_records, hold_of, status_of
 from dledger_client._shell.group.administration_async import AsyncGroupAdministration
 from dledger_client._shell.group.explaining import explain_message, explain_record
-from dledger_client._shell.queries import recall_timer, timers_of
+from dledger_client._shell.queries import (
+    delete_schedule,
+    recall_timer,
+    schedules_of,
+    timers_of,
+)
 from dledger_client._shell.wire import failure, group_metadata
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, error_of, invalid
@@ -39,6 +45,7 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT, RETENTION_DEFAULT, RETENTION_FOREVER
 from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import delivery_pb2 as dpb
 
 ENTRIES_MAX = 10_000_000
 """Entries that one comparison of logs may hold in memory."""
@@ -206,11 +213,8 @@ class AsyncAdmin(AsyncGroupAdministration):
         if queue is not None:
             _, group = await self._queries.located((topic, queue))
             groups, request.queue = [group], queue
-        elif topic:
-            route = await self._queries.topic(topic)
-            groups = list(dict.fromkeys(group for group, _ in route.parts))
         else:
-            groups = await self._group_names()
+            groups = await self._groups_of(topic)
         found: list[QueueHold] = []
         for group in groups:
             request.after = b""
@@ -244,12 +248,64 @@ class AsyncAdmin(AsyncGroupAdministration):
         for name, number in (("from_ms", from_ms), ("to_ms", to_ms)):
             check_integer(name, number)
         check_integer("limit", limit, UINT32_MAX)
-        if topic:
-            route = await self._queries.topic(topic)
-            groups = list(dict.fromkeys(group for group, _ in route.parts))
-        else:
-            groups = await self._group_names()
+        groups = await self._groups_of(topic)
         return await timers_of(self._cluster, groups, topic, from_ms, to_ms, limit)
+
+    # Schedules.
+
+    async def set_schedule(
+        self,
+        topic: str,
+        name: str,
+        cron: str,
+        body: bytes,
+        *,
+        time_zone: str = "UTC",
+        ordering_key: str | bytes | None = None,
+        queue: int | None = None,
+        tag: str = "",
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> Schedule:
+        """Send a message at each time of a cron expression; replace the schedule of this name.
+
+        The ordering key decides the queue, as when a message is sent; without key or queue it is
+        queue 0. `cron` has five fields, or six with seconds first. The topic must exist. Raises
+        MessageIllegal, or InvalidRequest for an expression or a time zone that cannot be read.
+        """
+        check_schedule_name(name)
+        route = await self._queries.topic(topic)
+        batch, number = schedule_batch(
+            route, body, ordering_key=ordering_key, queue=queue, tag=tag, keys=keys,
+            properties=properties,
+        )  # fmt: skip
+        _, group = await self._queries.located((topic, number))
+        known = {each.group: each for each in await self.schedules(topic) if each.name == name}
+        for other in known.keys() - {group}:
+            raise invalid(
+                f"schedule {name} of topic {topic} is in group {other}, and queue {number} in "
+                f"{group}: delete it first"
+            )
+        request = dpb.SetScheduleRequest(name=name, cron=cron, time_zone=time_zone, batch=batch)
+        await self._cluster.call(calls.SET_SCHEDULE, request, group=group)
+        set_now = await schedules_of(self._cluster, [group], topic)
+        return next(each for each in set_now if each.name == name)
+
+    async def schedules(self, topic: str = "") -> list[Schedule]:
+        """Return the schedules of a topic, or of all topics, by topic and name."""
+        return await schedules_of(self._cluster, await self._groups_of(topic), topic)
+
+    async def delete_schedule(self, topic: str, name: str) -> None:
+        """Delete a schedule; NotFound when the topic has none of this name. What it sent stays."""
+        check_schedule_name(name)
+        await delete_schedule(self._cluster, await self._groups_of(topic), topic, name)
+
+    async def _groups_of(self, topic: str) -> list[str]:
+        """Return whom to ask about a topic, or about all (empty)."""
+        if not topic:
+            return await self._group_names()
+        route = await self._queries.topic(topic)
+        return list(dict.fromkeys(group for group, _ in route.parts))
 
     # Groups and members.
 

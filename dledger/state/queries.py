@@ -16,6 +16,7 @@ from dledger.state.progress.row import Progress
 from dledger.state.progress.wave import Pause
 from dledger.state.queues.table import Queue
 from dledger.state.state import State
+from dledger.state.timers.schedule_table import schedule_id_of
 from dledger.state.topics.commands import ForgetTopics
 from dledger.state.values import (
     DeadLetter,
@@ -28,6 +29,7 @@ from dledger.state.values import (
     Origin,
     QueueProgress,
     QueueSpan,
+    Schedule,
     StoredOffset,
     Timer,
     Topic,
@@ -294,6 +296,23 @@ class Queries:
     ) -> tuple[list[Timer], bytes]:
         """Return up to `limit` timers, and where to go on: see `TimerTable.listed`."""
         return self._state.timers.listed(from_ms, to_ms, after_key, limit)
+
+    # Schedules.
+
+    @property
+    def schedule_changes(self) -> int:
+        """How often a schedule was set or deleted since this member began."""
+        return self._state.schedules.changes
+
+    def schedule(self, topic_id: bytes, name: str) -> Schedule | None:
+        """Return a topic's schedule, or None."""
+        return self._state.schedules.find(topic_id, schedule_id_of(topic_id, name))
+
+    def schedules(
+        self, topic_id: bytes, after_key: bytes, limit: int
+    ) -> tuple[list[Schedule], bytes]:
+        """Return up to `limit` schedules, and where to go on: see `ScheduleTable.listed`."""
+        return self._state.schedules.listed(topic_id, after_key, limit)
 
     # Consumer groups.
 

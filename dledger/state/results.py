@@ -204,6 +204,21 @@ class TimerRecalled:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleSet:
+    """The schedule is there; `replaced`: one of the same name was there before."""
+
+    schedule_id: bytes
+    replaced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDeleted:
+    """The schedule is gone; the last occurrence that it sent, or could have sent, was due then."""
+
+    last_due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """The hold lasts until this leader time, in milliseconds; 0: there is no hold."""
 
@@ -269,6 +284,8 @@ Result = (
     | RecordsExpired
     | TimersFired
     | TimerRecalled
+    | ScheduleSet
+    | ScheduleDeleted
     | Held
     | Joined
     | SessionsEnded

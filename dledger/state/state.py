@@ -22,6 +22,7 @@ from dledger.state.queues.holds import HoldTable
 from dledger.state.queues.references import References
 from dledger.state.queues.table import Queue, QueueTable
 from dledger.state.tables import PREFIX, Table, Writer, after
+from dledger.state.timers.schedule_table import ScheduleTable
 from dledger.state.timers.table import TARGET_AT, TimerTable
 from dledger.state.topics.sweep import TopicSweep
 from dledger.state.topics.table import TopicTable
@@ -32,7 +33,7 @@ from dledger_proto.names import RETRY_TOPIC_PREFIX
 
 TOPIC_FIRST_TABLES = (
     Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.PROGRESS, Table.FAILURE_WAVE,
-    Table.HOLD, Table.ORIGIN, Table.REFERENCE_AT,
+    Table.HOLD, Table.ORIGIN, Table.REFERENCE_AT, Table.SCHEDULE, Table.SCHEDULE_DUE,
 )  # fmt: skip
 """Tables whose keys begin with the topic's id."""
 CONSUMER_TABLES = (Table.CONSUMER, Table.GRANT, Table.GROUP_EPOCHS)
@@ -55,6 +56,7 @@ class State:
         self.garbage = Garbage(writer)
         self.references = References(writer, self.queues, self.garbage)
         self.timers = TimerTable(writer, self.references)
+        self.schedules = ScheduleTable(writer)
         self.offsets = OffsetTable(writer)
         self.progress = ProgressTable(writer, self.offsets)
         self.waves = Waves(writer)

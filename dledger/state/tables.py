@@ -63,6 +63,8 @@ class Table(enum.IntEnum):
     ORIGIN = 0x72
     PIN = 0x73
     REFERENCE_AT = 0x74
+    SCHEDULE = 0x75
+    SCHEDULE_DUE = 0x76
 
 
 PREFIX: Final = {table: bytes((table,)) for table in Table}

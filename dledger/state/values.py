@@ -176,6 +176,22 @@ class Timer(NamedTuple):
     has_keys: bool
 
 
+class Schedule(NamedTuple):
+    """A message that is sent again and again, at the times of a cron expression."""
+
+    topic_id: bytes
+    schedule_id: bytes
+    """Follows from topic and name. It is the producer id of everything that the schedule sends."""
+    name: str
+    cron: str
+    time_zone: str
+    """In which the cron expression is read, as the IANA names it."""
+    batch: bytes
+    """One record for one queue, without a producer."""
+    last_due_ms: int
+    """When the last occurrence was due; before the first: when the schedule was set."""
+
+
 class KeyHits(NamedTuple):
     """What a lookup by key found, newest first."""
 

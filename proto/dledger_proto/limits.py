@@ -52,6 +52,13 @@ TIMERS_MAX: Final = 8_000_000
 """Timers that wait in a broker group."""
 TIMERS_FOR_RETRIES: Final = TIMERS_MAX // 8
 """Of them: those that only failures of consumers take, not what producers delay."""
+SCHEDULES_PER_TOPIC_MAX: Final = 100
+"""Schedules of a topic in each broker group."""
+SCHEDULE_SIZE_MAX: Final = 64 * KIB
+"""Of the batch that a schedule sends: it lies in the state."""
+SCHEDULE_TEXT_SIZE_MAX: Final = 127
+"""Of a schedule's name, its cron expression and its time zone."""
+SCHEDULES_PER_PAGE_MAX: Final = 100
 TIMERS_PER_PAGE_MAX: Final = 1_000
 TIMERS_PER_PAGE_DEFAULT: Final = 100
 

@@ -6,7 +6,12 @@ The rule of apply is `dledger.state.queues.write_rule`. A refusal is given on co
 from dledger.state.queues.write_rule import refusal_to_write
 from dledger.state.values import TopicType
 from dledger_broker.group.group_view import GroupView
-from dledger_proto.batch.codec import BATCH_HEADER_SIZE, FLAG_KEYED, BatchHeader
+from dledger_proto.batch.codec import (
+    BATCH_HEADER_SIZE,
+    EPOCH_OF_SCHEDULES,
+    FLAG_KEYED,
+    BatchHeader,
+)
 from dledger_proto.errors import Code, DledgerError
 
 
@@ -32,6 +37,11 @@ class WriteRule:
         if refused is not None:
             return DledgerError(refused.code, refused.detail)
         assert topic is not None
+        if header.producer_epoch == EPOCH_OF_SCHEDULES:
+            return DledgerError(
+                Code.MESSAGE_ILLEGAL,
+                f"producer_epoch {header.producer_epoch}: only the leader sends for schedules",
+            )
         # Apply need not look at the type of a topic: it never changes.
         if topic.type is TopicType.FIFO and not header.optional_flags & FLAG_KEYED:
             # A batch does not hold the keys: what can be demanded is that its producer used them.

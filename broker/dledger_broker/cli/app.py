@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "hold": "cluster.holds",
     "message": "messages.message",
     "timer": "messages.timer",
+    "schedule": "messages.schedule",
     "transfer": "cluster.offsets",
     "lift-quarantine": "cluster.offsets",
     "export": "exports.export",

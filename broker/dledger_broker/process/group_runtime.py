@@ -44,6 +44,7 @@ from dledger_broker.process.upkeep import Upkeep
 from dledger_broker.refill.giving import Given, Giving
 from dledger_broker.refill.receiving import Refill
 from dledger_broker.timers.firing import TimerFiring
+from dledger_broker.timers.sending import ScheduleSending
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import DledgerError
 
@@ -71,6 +72,7 @@ class GroupRuntime:
         self._links: dict[MemberId, PeerLink] = {}
         self._upkeep_task: asyncio.Task[None] | None = None
         self._firing_task: asyncio.Task[None] | None = None
+        self._sending_task: asyncio.Task[None] | None = None
         self._refill_task: asyncio.Task[None] | None = None
         self._refill: Refill | None = None
         self._giving: Giving | None = None
@@ -228,6 +230,8 @@ class GroupRuntime:
         self._start_refill(identity, on_refilled)
         firing = TimerFiring(self.view)
         self._firing_task = start_running(firing.run, f"timers {names.group}")
+        sending = ScheduleSending(self.view)
+        self._sending_task = start_running(sending.run, f"schedules {names.group}")
 
     def _start_refill(self, identity: LinkIdentity, on_refilled: Callable[[], None]) -> None:
         config, platform = self._config, self._platform
@@ -271,6 +275,8 @@ class GroupRuntime:
             self._upkeep_task.cancel()
         if self._firing_task is not None:
             self._firing_task.cancel()
+        if self._sending_task is not None:
+            self._sending_task.cancel()
         if self._refill_task is not None:
             self._refill_task.cancel()
         await self._forwarder.stop()

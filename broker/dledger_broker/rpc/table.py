@@ -10,7 +10,7 @@ from typing import Any, Final
 from dledger_broker.rpc import admin, consumers, native, routes
 from dledger_broker.rpc.admission import Work
 from dledger_broker.rpc.calls import AnsweredBy, Calls, Row, counted
-from dledger_broker.rpc.delivery import explaining, groups, progress, timers
+from dledger_broker.rpc.delivery import explaining, groups, progress, schedules, timers
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
 from dledger_proto.limits import PROGRESS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
@@ -173,6 +173,20 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         DELIVERY, "ListTimers", delivery_pb2.ListTimersRequest, delivery_pb2.ListTimersReply,
         QUERY, ANY, timers.list_timers,
+    ),
+    Row(
+        DELIVERY, "SetSchedule", delivery_pb2.SetScheduleRequest, delivery_pb2.SetScheduleReply,
+        ADMINISTRATION, LEADER, schedules.set_schedule,
+    ),
+    Row(
+        DELIVERY, "DeleteSchedule",
+        delivery_pb2.DeleteScheduleRequest, delivery_pb2.DeleteScheduleReply,
+        ADMINISTRATION, LEADER, schedules.delete_schedule,
+    ),
+    Row(
+        DELIVERY, "ListSchedules",
+        delivery_pb2.ListSchedulesRequest, delivery_pb2.ListSchedulesReply,
+        QUERY, ANY, schedules.list_schedules,
     ),
     Row(
         ROUTES, "Get", routes_pb2.RoutesRequest, routes_pb2.RoutesReply,

@@ -1,4 +1,6 @@
 """What the leader of a group puts into queues when its time has come (D23).
 
-firing  The leader fires timers when they are due
+cron     When a cron expression is due, in a time zone
+firing   The leader fires timers when they are due
+sending  The leader sends what schedules are due
 """

@@ -8,6 +8,7 @@ members         Which member of a group to ask
 message_checks  Checks of one message before anything is sent (S33), and its size in a batch
 retry           What a producer does after each answer
 routes          The route table: which group holds a queue, who leads it, where its members are
+schedules       Schedules as users see them, and the message of one, checked
 consumer/       A consumer without I/O
 group/          A consumer in a consumer group, without I/O
 producer/       A producer without I/O

@@ -139,6 +139,25 @@ RECALL_TIMER: Final = Method(
 LIST_TIMERS: Final = Method(
     "Delivery", delivery_pb2.ListTimersRequest, delivery_pb2.ListTimersReply, write=False
 )
+SET_SCHEDULE: Final = Method(
+    "Delivery",
+    delivery_pb2.SetScheduleRequest,
+    delivery_pb2.SetScheduleReply,
+    write=True,
+    repeatable=False,
+)
+"""A late copy undoes what another has changed since."""
+DELETE_SCHEDULE: Final = Method(
+    "Delivery",
+    delivery_pb2.DeleteScheduleRequest,
+    delivery_pb2.DeleteScheduleReply,
+    write=True,
+    repeatable=False,
+)
+"""A late copy deletes what another has set since."""
+LIST_SCHEDULES: Final = Method(
+    "Delivery", delivery_pb2.ListSchedulesRequest, delivery_pb2.ListSchedulesReply, write=False
+)
 CLAIM_QUEUES: Final = Method(
     "Delivery", delivery_pb2.ClaimQueuesRequest, delivery_pb2.ClaimQueuesReply, write=True
 )

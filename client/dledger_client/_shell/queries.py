@@ -11,6 +11,7 @@ from dledger_client._core.arguments import check_integer
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.message_checks import check_group, check_topic
 from dledger_client._core.routes import RouteChange, TopicRoute, topic_route
+from dledger_client._core.schedules import Schedule, schedule_of
 from dledger_client._shell import calls
 from dledger_client._shell.cluster import Cluster, still_unknown
 from dledger_client.errors import ClientError, TopicNotFound, code_of, error_of
@@ -335,6 +336,39 @@ async def timers_of(
         found += of_group
     found.sort(key=lambda timer: timer.due_ms)
     return found[:limit]
+
+
+async def schedules_of(cluster: Cluster, groups: Iterable[str], topic: str) -> list[Schedule]:
+    """Return the schedules of all groups, of one topic or of all (empty), by topic and name."""
+    found: list[Schedule] = []
+    for group in groups:
+        request = dpb.ListSchedulesRequest(topic=topic)
+        while True:
+            reply = await cluster.call(calls.LIST_SCHEDULES, request, group=group)
+            found += [schedule_of(row, group) for row in reply.schedules]
+            if not reply.cursor:
+                break
+            request.cursor = reply.cursor
+    found.sort(key=lambda schedule: (schedule.topic, schedule.name, schedule.group))
+    return found
+
+
+async def delete_schedule(cluster: Cluster, groups: Iterable[str], topic: str, name: str) -> None:
+    """Delete a topic's schedule in whatever group has it; NOT_FOUND when none has."""
+    request = dpb.DeleteScheduleRequest(topic=topic, name=name)
+    missing: ClientError | None = None
+    found = False
+    for group in groups:
+        try:
+            await cluster.call(calls.DELETE_SCHEDULE, request, group=group)
+        except ClientError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            missing = error
+        else:
+            found = True
+    if missing is not None and not found:
+        raise missing
 
 
 def _timer(row: dpb.ListTimersReply.Timer, group: str) -> WaitingTimer:

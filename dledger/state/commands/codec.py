@@ -6,6 +6,7 @@ Owns: the form of every type, and which form a field's type asks for. Not: the f
     type of the field                bytes
     -------------------------------  --------------------------------------------------------
     bytes                            an id: 16 bytes
+    Blob                             u32 size, bytes
     UInt8, UInt32, UInt64, Int64     a number of that size
     bool, an IntEnum                 u8
     str                              u16 size, UTF-8
@@ -102,7 +103,8 @@ class Number:
 _U8: Final = Number("<B", "u8")
 _U16: Final = Number("<H", "u16")
 UInt8 = Annotated[int, _U8]
-UInt32 = Annotated[int, Number("<I", "u32")]
+_U32: Final = Number("<I", "u32")
+UInt32 = Annotated[int, _U32]
 UInt64 = Annotated[int, Number("<Q", "u64")]
 Int64 = Annotated[int, Number("<q", "i64")]
 
@@ -117,6 +119,20 @@ class _Id:
 
     def read(self, body: Body) -> bytes:
         return body.take(ID_SIZE)
+
+
+class _Blob:
+    kind = "bytes"
+
+    def write(self, value: bytes, out: list[bytes]) -> None:
+        _U32.write(len(value), out)
+        out.append(value)
+
+    def read(self, body: Body) -> bytes:
+        return body.take(_U32.read(body))
+
+
+Blob = Annotated[bytes, _Blob()]
 
 
 class _Text:
@@ -219,6 +235,8 @@ def shown(value: object) -> str:
     if describe := getattr(value, "describe", None):
         return cast("str", describe())
     match value:
+        case bytes() if len(value) > ID_SIZE:
+            return f"[{len(value)}]"
         case bytes():
             return value.hex()
         case tuple():

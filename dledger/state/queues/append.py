@@ -18,6 +18,7 @@ from dledger.state.values import Reference, Topic
 from dledger.types import Entry
 from dledger_proto.batch.codec import (
     BATCH_HEADER_SIZE,
+    EPOCH_OF_SCHEDULES,
     BatchHeader,
     delivery_time_of,
     parse_header,
@@ -39,6 +40,7 @@ class Appender:
         self._message_ids = state.message_ids
         self._keys = state.keys
         self._timers = state.timers
+        self._schedules = state.schedules
         self._open: dict[bytes, tuple[Topic, frozenset[int]]] = {}
         """Topics that take messages, with the queues that this group holds; a cache."""
 
@@ -64,7 +66,8 @@ class Appender:
         if topic is None or topic.deleted:
             return self._refused(topic, header)
         progress: ProducerQueue | None = None
-        if header.base_sequence >= 0:
+        scheduled = header.producer_epoch == EPOCH_OF_SCHEDULES
+        if header.base_sequence >= 0 and not scheduled:
             verdict = self._producers.check(header)
             if not isinstance(verdict, ProducerQueue):
                 return verdict
@@ -74,15 +77,18 @@ class Appender:
             opened = self._open_queues(topic)
         if header.queue not in opened[1]:
             return self._refused(topic, header)
-        if header.header_size != BATCH_HEADER_SIZE:
+        if header.header_size != BATCH_HEADER_SIZE and not scheduled:
             due_ms = delivery_time_of(payload, header)
             if due_ms > time_ms:
                 return self._delay(header, payload, position, time_ms, due_ms, progress)
+        if scheduled and (refused := self._schedules.take(header, time_ms)) is not None:
+            return refused
         queue = self._queues.find((header.topic_id, header.queue))
         count = header.record_count
         base_offset = self._queues.append(queue, position, count, header.size, time_ms)
         if progress is not None:
             self._producers.record(progress, header, base_offset)
+        if header.base_sequence >= 0:
             self._message_ids.record(header, base_offset)
         if header.key_count:
             self._keys.record(header, payload, base_offset, position, time_ms)

@@ -63,6 +63,7 @@ from dledger_proto.batch.header import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
     BATCH_VERSION,
+    EPOCH_OF_SCHEDULES,
     HEADER,
     ID_SIZE,
     NO_ID,
@@ -91,6 +92,7 @@ __all__ = [
     "BATCH_HEADER_SIZE",
     "BATCH_MAGIC",
     "BATCH_VERSION",
+    "EPOCH_OF_SCHEDULES",
     "FLAG_KEYED",
     "FLAG_STAGED",
     "MESSAGE_ID_SIZE",
@@ -121,6 +123,10 @@ MESSAGE_ID_SIZE: Final = ID_SIZE + 8
 
 _STAMP: Final = struct.Struct("<16sIq")
 _STAMP_AT: Final = 56
+_NUMBER: Final = struct.Struct("<Q")
+_NUMBER_AT: Final = 84
+_TIME: Final = struct.Struct("<q")
+_TIME_AT: Final = 48
 _MAGIC_CRC_SIZE: Final = struct.Struct("<4sII")
 _CRC_AT_ONCE_SIZE: Final = 4_096
 """Bodies above this on average are summed one by one, which saves copying them an extra time."""
@@ -317,15 +323,26 @@ def split_batches(buffer: Buffer, offset: int = 0) -> list[memoryview]:
     return batches
 
 
-def restamp(batch: Buffer, stamp: ProducerStamp) -> bytes:
+def restamp(
+    batch: Buffer,
+    stamp: ProducerStamp,
+    *,
+    base_number: int | None = None,
+    base_time_ms: int | None = None,
+) -> bytes:
     """Return the batch with another producer stamp (a retry in a new epoch) and its CRC renewed.
 
-    The batch must be sound: `check_batch` is not repeated. ValueError for a stamp out of range.
+    None: number and time stay. The batch must be sound: `check_batch` is not repeated. ValueError
+    for a stamp out of range.
     """
     header = parse_header(batch)
     _check_stamp(stamp)
     fixed = bytearray(batch[:BATCH_HEADER_SIZE])
     _STAMP.pack_into(fixed, _STAMP_AT, *stamp)
+    if base_number is not None:
+        _NUMBER.pack_into(fixed, _NUMBER_AT, base_number)
+    if base_time_ms is not None:
+        _TIME.pack_into(fixed, _TIME_AT, base_time_ms)
     rest = memoryview(batch)[BATCH_HEADER_SIZE : header.size]
     fixed[4:8] = crc32c(rest, crc32c(memoryview(fixed)[8:])).to_bytes(4, "little")
     return b"".join((fixed, rest))

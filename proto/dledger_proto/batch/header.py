@@ -28,6 +28,8 @@ BATCH_HEADER_SIZE: Final = 112
 ID_SIZE: Final = 16
 """Of a topic id and of a producer id."""
 NO_ID: Final = bytes(ID_SIZE)
+EPOCH_OF_SCHEDULES: Final = (1 << 32) - 1
+"""The producer epoch of what a schedule sends. No producer has it, and no client may send it."""
 COLUMN_BYTES_PER_RECORD: Final = 20
 
 HEADER: Final = struct.Struct("<4sIIHBBII16sIIq16sIqQIIIII")

@@ -1723,3 +1723,201 @@ class ListTimersReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTimersReply: _TypeAlias = ListTimersReply  # noqa: Y015
+
+@_typing.final
+class SetScheduleRequest(_message.Message):
+    """Schedules: a message that is sent again and again, at the times of a cron expression."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CRON_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """of one topic; the schedule of this name is replaced"""
+    cron: _builtins.str
+    """five fields, or six with seconds first"""
+    time_zone: _builtins.str
+    """an IANA name"""
+    batch: _builtins.bytes
+    """one record for one queue, without a producer"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        cron: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
+        batch: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "cron", b"cron", "name", b"name", "time_zone", b"time_zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetScheduleRequest: _TypeAlias = SetScheduleRequest  # noqa: Y015
+
+@_typing.final
+class SetScheduleReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    REPLACED_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_MS_FIELD_NUMBER: _builtins.int
+    schedule_id: _builtins.bytes
+    """the producer id of what the schedule sends"""
+    replaced: _builtins.bool
+    next_due_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        schedule_id: _builtins.bytes = ...,
+        replaced: _builtins.bool = ...,
+        next_due_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_due_ms", b"next_due_ms", "replaced", b"replaced", "schedule_id", b"schedule_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetScheduleReply: _TypeAlias = SetScheduleReply  # noqa: Y015
+
+@_typing.final
+class DeleteScheduleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteScheduleRequest: _TypeAlias = DeleteScheduleRequest  # noqa: Y015
+
+@_typing.final
+class DeleteScheduleReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAST_DUE_MS_FIELD_NUMBER: _builtins.int
+    last_due_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        last_due_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_due_ms", b"last_due_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteScheduleReply: _TypeAlias = DeleteScheduleReply  # noqa: Y015
+
+@_typing.final
+class ListSchedulesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """empty: of all topics"""
+    cursor: _builtins.bytes
+    limit: _builtins.int
+    """0 or more than 100: 100"""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        cursor: _builtins.bytes = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSchedulesRequest: _TypeAlias = ListSchedulesRequest  # noqa: Y015
+
+@_typing.final
+class ListSchedulesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Schedule(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_ID_FIELD_NUMBER: _builtins.int
+        TOPIC_FIELD_NUMBER: _builtins.int
+        QUEUE_FIELD_NUMBER: _builtins.int
+        NAME_FIELD_NUMBER: _builtins.int
+        CRON_FIELD_NUMBER: _builtins.int
+        TIME_ZONE_FIELD_NUMBER: _builtins.int
+        LAST_DUE_MS_FIELD_NUMBER: _builtins.int
+        NEXT_DUE_MS_FIELD_NUMBER: _builtins.int
+        SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+        BATCH_FIELD_NUMBER: _builtins.int
+        topic_id: _builtins.bytes
+        topic: _builtins.str
+        queue: _builtins.int
+        name: _builtins.str
+        cron: _builtins.str
+        time_zone: _builtins.str
+        last_due_ms: _builtins.int
+        """before the first: when the schedule was set"""
+        next_due_ms: _builtins.int
+        """0: not known here"""
+        schedule_id: _builtins.bytes
+        batch: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            topic_id: _builtins.bytes = ...,
+            topic: _builtins.str = ...,
+            queue: _builtins.int = ...,
+            name: _builtins.str = ...,
+            cron: _builtins.str = ...,
+            time_zone: _builtins.str = ...,
+            last_due_ms: _builtins.int = ...,
+            next_due_ms: _builtins.int = ...,
+            schedule_id: _builtins.bytes = ...,
+            batch: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "cron", b"cron", "last_due_ms", b"last_due_ms", "name", b"name", "next_due_ms", b"next_due_ms", "queue", b"queue", "schedule_id", b"schedule_id", "time_zone", b"time_zone", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SCHEDULES_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    cursor: _builtins.bytes
+    """empty at the end"""
+    @_builtins.property
+    def schedules(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListSchedulesReply.Schedule]: ...
+    def __init__(
+        self,
+        *,
+        schedules: _abc.Iterable[Global___ListSchedulesReply.Schedule] | None = ...,
+        cursor: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "schedules", b"schedules"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSchedulesReply: _TypeAlias = ListSchedulesReply  # noqa: Y015

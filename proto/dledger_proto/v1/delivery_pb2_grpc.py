@@ -116,6 +116,21 @@ class DeliveryStub:
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.ListTimersRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_delivery__pb2.ListTimersReply.FromString,
                 _registered_method=True)
+        self.SetSchedule = channel.unary_unary(
+                '/dledger.v1.Delivery/SetSchedule',
+                request_serializer=dledger_dot_v1_dot_delivery__pb2.SetScheduleRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_delivery__pb2.SetScheduleReply.FromString,
+                _registered_method=True)
+        self.DeleteSchedule = channel.unary_unary(
+                '/dledger.v1.Delivery/DeleteSchedule',
+                request_serializer=dledger_dot_v1_dot_delivery__pb2.DeleteScheduleRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_delivery__pb2.DeleteScheduleReply.FromString,
+                _registered_method=True)
+        self.ListSchedules = channel.unary_unary(
+                '/dledger.v1.Delivery/ListSchedules',
+                request_serializer=dledger_dot_v1_dot_delivery__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_delivery__pb2.ListSchedulesReply.FromString,
+                _registered_method=True)
 
 
 class DeliveryServicer:
@@ -222,6 +237,24 @@ class DeliveryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSchedules(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeliveryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -304,6 +337,21 @@ def add_DeliveryServicer_to_server(servicer, server):
                     servicer.ListTimers,
                     request_deserializer=dledger_dot_v1_dot_delivery__pb2.ListTimersRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_delivery__pb2.ListTimersReply.SerializeToString,
+            ),
+            'SetSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetSchedule,
+                    request_deserializer=dledger_dot_v1_dot_delivery__pb2.SetScheduleRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_delivery__pb2.SetScheduleReply.SerializeToString,
+            ),
+            'DeleteSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSchedule,
+                    request_deserializer=dledger_dot_v1_dot_delivery__pb2.DeleteScheduleRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_delivery__pb2.DeleteScheduleReply.SerializeToString,
+            ),
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=dledger_dot_v1_dot_delivery__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_delivery__pb2.ListSchedulesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -740,6 +788,87 @@ class Delivery:
             '/dledger.v1.Delivery/ListTimers',
             dledger_dot_v1_dot_delivery__pb2.ListTimersRequest.SerializeToString,
             dledger_dot_v1_dot_delivery__pb2.ListTimersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Delivery/SetSchedule',
+            dledger_dot_v1_dot_delivery__pb2.SetScheduleRequest.SerializeToString,
+            dledger_dot_v1_dot_delivery__pb2.SetScheduleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Delivery/DeleteSchedule',
+            dledger_dot_v1_dot_delivery__pb2.DeleteScheduleRequest.SerializeToString,
+            dledger_dot_v1_dot_delivery__pb2.DeleteScheduleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Delivery/ListSchedules',
+            dledger_dot_v1_dot_delivery__pb2.ListSchedulesRequest.SerializeToString,
+            dledger_dot_v1_dot_delivery__pb2.ListSchedulesReply.FromString,
             options,
             channel_credentials,
             insecure,

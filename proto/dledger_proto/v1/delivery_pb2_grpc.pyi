@@ -120,6 +120,9 @@ class DeliveryStub:
     ExplainRecord: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ExplainRecordRequest, _delivery_pb2.ExplainRecordReply]
     RecallTimer: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.RecallTimerRequest, _delivery_pb2.RecallTimerReply]
     ListTimers: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ListTimersRequest, _delivery_pb2.ListTimersReply]
+    SetSchedule: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.SetScheduleRequest, _delivery_pb2.SetScheduleReply]
+    DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.DeleteScheduleRequest, _delivery_pb2.DeleteScheduleReply]
+    ListSchedules: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ListSchedulesRequest, _delivery_pb2.ListSchedulesReply]
 
 @_typing.type_check_only
 class DeliveryAsyncStub(DeliveryStub):
@@ -147,6 +150,9 @@ class DeliveryAsyncStub(DeliveryStub):
     ExplainRecord: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ExplainRecordRequest, _delivery_pb2.ExplainRecordReply]  # type: ignore[assignment]
     RecallTimer: _aio.UnaryUnaryMultiCallable[_delivery_pb2.RecallTimerRequest, _delivery_pb2.RecallTimerReply]  # type: ignore[assignment]
     ListTimers: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ListTimersRequest, _delivery_pb2.ListTimersReply]  # type: ignore[assignment]
+    SetSchedule: _aio.UnaryUnaryMultiCallable[_delivery_pb2.SetScheduleRequest, _delivery_pb2.SetScheduleReply]  # type: ignore[assignment]
+    DeleteSchedule: _aio.UnaryUnaryMultiCallable[_delivery_pb2.DeleteScheduleRequest, _delivery_pb2.DeleteScheduleReply]  # type: ignore[assignment]
+    ListSchedules: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ListSchedulesRequest, _delivery_pb2.ListSchedulesReply]  # type: ignore[assignment]
 
 class DeliveryServicer(metaclass=_abc_1.ABCMeta):
     """Raw method of the same service, registered by hand:
@@ -267,5 +273,26 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_pb2.ListTimersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_pb2.ListTimersReply, _abc.Awaitable[_delivery_pb2.ListTimersReply]]: ...
+
+    @_abc_1.abstractmethod
+    def SetSchedule(
+        self,
+        request: _delivery_pb2.SetScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.SetScheduleReply, _abc.Awaitable[_delivery_pb2.SetScheduleReply]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteSchedule(
+        self,
+        request: _delivery_pb2.DeleteScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.DeleteScheduleReply, _abc.Awaitable[_delivery_pb2.DeleteScheduleReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ListSchedules(
+        self,
+        request: _delivery_pb2.ListSchedulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.ListSchedulesReply, _abc.Awaitable[_delivery_pb2.ListSchedulesReply]]: ...
 
 def add_DeliveryServicer_to_server(servicer: DeliveryServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -27,6 +27,7 @@ from dledger.state.progress.failures import BY_POLICY, DEAD_NOW, FailedRecord, F
 from dledger.state.queues.holds import Hold
 from dledger.state.queues.trim import Trim
 from dledger.state.tables import PREFIX, Table
+from dledger.state.timers.schedules import SetSchedule
 from dledger.state.topics.commands import CreateTopic, DeleteTopic, ImportTopic
 from dledger.state.values import LayoutPart, TopicType
 from dledger.store.lmdb_store import LmdbStore
@@ -37,11 +38,11 @@ from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
 from tests.contract.store_suite import save
 from tests.unit.log.support import Member
 from tests.unit.state.groups_kit import of_group
+from tests.unit.state.kit import batch as plain_batch
 
 TOPIC_ID = bytes(range(16))
 OLD_ID = b"\xfe" * 16
-GROUP_ID = b"\xfd" * 16
-DEAD_ID = b"\xfc" * 16
+GROUP_ID, DEAD_ID = b"\xfd" * 16, b"\xfc" * 16
 SETTINGS = GroupSettings("g1", DEAD_ID, start=StartFrom.FIRST)
 PRODUCER_ID = b"p" * 16
 BATCHES = 40
@@ -74,6 +75,7 @@ def write_everything(member: Member, machine: StateMachine) -> None:
         ImportTopic(of_group(DEAD_ID, "%DLQ%billing", 1 << 20)),
         ImportTopic(of_group(GROUP_ID, "%RETRY%billing", 1 << 21, SETTINGS)),
         Hold("spark", TOPIC_ID, 0, 90, 1 << 50),
+        SetSchedule("daily", "0 6 * * *", "UTC", plain_batch(topic=TOPIC_ID)),
         Trim(TOPIC_ID, 0, 80),
         DeleteTopic(OLD_ID),
         ClaimQueues("billing", "a", (WantedQueue(TOPIC_ID, 0, 5),)),
@@ -159,7 +161,7 @@ def test_small_files(run: Any) -> None:
     assert (code, hard_state["term"], hard_state["vote"]) == (0, 2, "m1")
     assert hard_state["incarnations"] == {"m2": (b"2" * 16).hex()}
     code, (checkpoint,), _ = run("inspect", "checkpoint")
-    assert (code, checkpoint["end_index"]) == (0, BATCHES + 13)
+    assert (code, checkpoint["end_index"]) == (0, BATCHES + 14)
     assert [start["term"] for start in checkpoint["term_starts"]] == [0, 1, 2]
 
 
@@ -167,7 +169,7 @@ def test_segments_show_every_entry(run: Any, folder: Path) -> None:
     code, pieces, _ = run("inspect", "segments", "--payloads")
     assert code == 0
     entries = [piece for piece in pieces if piece["piece"] == "entry"]
-    assert [entry["index"] for entry in entries] == list(range(1, BATCHES + 14))
+    assert [entry["index"] for entry in entries] == list(range(1, BATCHES + 15))
     assert len([piece for piece in pieces if piece["piece"] == "segment"]) == len(logs(folder))
     contents = [line for entry in entries for line in entry["contents"]]
     assert contents[0].startswith("genesis of g1")
@@ -201,7 +203,7 @@ def test_state_decodes_every_table(run: Any) -> None:
     assert by_table["group-offset"][0]["value"]["metadata"] == "where"
     assert by_table["hold"][0]["key"].startswith("spark ")
     applied = [row for row in by_table["meta-local"] if row["key"] == "applied"]
-    assert applied[0]["value"]["index"] == BATCHES + 13
+    assert applied[0]["value"]["index"] == BATCHES + 14
     window = by_table["producer-window"][0]["value"]
     assert window["sequences"] == f"0 to {3 * BATCHES - 1}"
 
@@ -219,8 +221,8 @@ def test_tables_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("00000000000000000000.log: position 0 index 1, ")
     assert lines[1].startswith("  entry 1 term=0 genesis=1 position=0 ")
-    assert lines[-1] == f"{BATCHES + 13} entries, all sound"
-    for limit, end in ((5, "5 entries, all sound, more follow"), (BATCHES + 13, lines[-1])):
+    assert lines[-1] == f"{BATCHES + 14} entries, all sound"
+    for limit, end in ((5, "5 entries, all sound, more follow"), (BATCHES + 14, lines[-1])):
         assert main(["inspect", "segments", str(folder), "--limit", str(limit)]) == 0
         shown = capsys.readouterr().out.splitlines()
         assert len([line for line in shown if line.startswith("  entry ")]) == limit
@@ -245,7 +247,7 @@ def test_what_lies_behind_damage_is_found_again(run: Any, folder: Path) -> None:
     assert damage["resumed_at"] == struck.entry.header.end_position
     assert damage["maybe_torn_tail"] is False
     indexes = [piece["index"] for piece in shown if piece["piece"] == "entry"]
-    assert indexes == [index for index in range(1, BATCHES + 14) if index != 11]
+    assert indexes == [index for index in range(1, BATCHES + 15) if index != 11]
 
 
 def test_damaged_segment_header_does_not_hide_its_entries(run: Any, folder: Path) -> None:
@@ -256,7 +258,7 @@ def test_damaged_segment_header_does_not_hide_its_entries(run: Any, folder: Path
         False,
         True,
     ]
-    assert len([piece for piece in shown if piece["piece"] == "entry"]) == BATCHES + 13
+    assert len([piece for piece in shown if piece["piece"] == "entry"]) == BATCHES + 14
 
 
 def test_torn_tail_is_called_so(run: Any, folder: Path) -> None:

@@ -38,6 +38,7 @@ from dledger.state.queues.expire import Bound, ExpireRecords, Expiring
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
 from dledger.state.timers.commands import FireTimers, RecallTimer
+from dledger.state.timers.schedules import DeleteSchedule, SetSchedule
 from dledger.state.topics.commands import (
     CreateTopic,
     DeleteTopic,
@@ -212,6 +213,17 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         RecallTimer(A, 258),
         "1501" + HEX_A + "0201000000000000",
         f"RecallTimer producer_id={HEX_A} number=258",
+    ),
+    (
+        SetSchedule("s", "* * * * *", "UTC", b"batch"),
+        "1601" + "0100" + "73" + "0900" + "2a202a202a202a202a" + "0300" + "555443"
+        + "05000000" + "6261746368",
+        "SetSchedule name=s cron=* * * * * time_zone=UTC batch=6261746368",
+    ),
+    (
+        DeleteSchedule(A, "s"),
+        "1701" + HEX_A + "0100" + "73",
+        f"DeleteSchedule topic_id={HEX_A} name=s",
     ),
     (SetFormatLevel(1), "0b01" + "01000000", "SetFormatLevel level=1"),
     (

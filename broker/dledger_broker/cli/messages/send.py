@@ -176,7 +176,7 @@ def send(
     dressing = Dressing(
         tag=tag,
         keys=tuple(keys or ()),
-        properties=_properties(properties or []),
+        properties=properties_of(properties or []),
         ordering_key=ordering_key or None,
         queue=queue,
         priority=priority,
@@ -373,7 +373,8 @@ def _source(file: Path | None) -> Generator[Read]:
         yield reading(source.fileno())
 
 
-def _properties(pairs: Sequence[str]) -> dict[str, str]:
+def properties_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the properties of NAME=VALUE pairs; end the command when one is none."""
     properties: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
