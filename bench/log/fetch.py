@@ -37,7 +37,7 @@ async def measure(effort: Effort) -> list[Figure]:
             rounds.add("floor", rate / 1e6)
             batches = await _drain_batches(here, stored)
             rounds.add("batches", stored * BODY_SIZE / 1e6 / batches)
-            rounds.add("records", stored / await _drain_records(here, stored))
+            rounds.add("records", stored / await drain_records(here, TOPIC, stored))
     floor = "bare gRPC chunk stream"
     return [
         compared("fetch_batches", rounds["batches"], "MB/s", floor, rounds["floor"], ">=", 0.5,
@@ -87,10 +87,11 @@ async def _drain_batches(here: Running, stored: int) -> float:
         return time.perf_counter() - start
 
 
-async def _drain_records(here: Running, stored: int) -> float:
+async def drain_records(here: Running, topic: str, stored: int) -> float:
+    """Read a topic of so many records from its beginning, record by record; return the seconds."""
     config = ConsumerConfig(start_at=StartAt.FIRST)
     async with AsyncConsumer(here.cluster.name_server, config) as consumer:
-        await consumer.assign(TOPIC, StartAt.FIRST)
+        await consumer.assign(topic, StartAt.FIRST)
         got = size = 0
         start = time.perf_counter()
         while got < stored:
