@@ -2,12 +2,13 @@
 
 `prototype/` keeps the speed prototype as it was measured. It is the peer of some benchmarks.
 
-    effort    how long and how often everything is measured
-    figures   the figures: medians, what they must reach, JSON lines, the table
-    bulk/     decoding, exports and Spark
-    cluster/  failover, restart, idling and the state
-    log/      sending and reading
-    setup/    what benchmarks run against: clusters, floors, peers, load
+    effort     how long and how often everything is measured
+    figures    the figures: medians, what they must reach, JSON lines, the table
+    bulk/      decoding, exports and Spark
+    cluster/   failover, restart, idling and the state
+    delivery/  delayed messages, push consumers and rebalances
+    log/       sending and reading
+    setup/     what benchmarks run against: clusters, floors, peers, load
 """
 
 import os

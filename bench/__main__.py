@@ -18,6 +18,7 @@ from rich.console import Console
 
 from bench.bulk import decode, exports, spark
 from bench.cluster import failover, idle, lag, restart, steady
+from bench.delivery import delay, push, rebalance, timers
 from bench.effort import Effort
 from bench.figures import Figure, table
 from bench.log import append, fetch, gaps, latency, lone, send, single
@@ -38,6 +39,10 @@ BENCHMARKS: dict[str, Measure] = {
     "restart": restart.measure,
     "idle": idle.measure,
     "lag": lag.measure,
+    "delay": delay.measure,
+    "timers": timers.measure,
+    "push": push.measure,
+    "rebalance": rebalance.measure,
     "decode": decode.measure,
     "exports": exports.measure,
     "spark": spark.measure,

@@ -27,6 +27,10 @@ class Effort:
     pause_seconds: float = 60.0
     """How long a follower is stopped (SIGSTOP) under load."""
     idle_seconds: float = 30.0
+    timers_fired: int = 200_000
+    """How many delayed messages are due at almost one time."""
+    timers_waiting: int = 1_000_000
+    """How many timers wait while memory and starts are looked at."""
 
     @classmethod
     def quick(cls, folder: Path, runs: int = 1) -> "Effort":
@@ -34,5 +38,5 @@ class Effort:
         return cls(
             folder, runs, seconds=1.5, minutes=0.2, trials=3, kills=5,
             small_log_bytes=64 << 20, large_log_bytes=640 << 20, filled_bytes=256 << 20,
-            pause_seconds=5.0, idle_seconds=5.0,
+            pause_seconds=5.0, idle_seconds=5.0, timers_fired=20_000, timers_waiting=50_000,
         )  # fmt: skip

@@ -28,11 +28,22 @@ READY_SECONDS_MAX = 60.0
 CAUGHT_UP_SECONDS_MAX = 600.0
 LOOK_SECONDS = 0.005
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 LEADER = "leader"
 
 
 class NotReady(Exception):
     """The cluster did not come to what a measurement needs in time."""
+
+
+@asynccontextmanager
+async def within(seconds: float, what: str) -> AsyncGenerator[None]:
+    """Bound a block; NotReady, which names what was waited for, when it takes longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise NotReady(f"{what} did not come within {seconds:g} s") from None
 
 
 @dataclass(slots=True)
@@ -183,6 +194,11 @@ def anonymous_bytes(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) << 10
     raise ValueError(f"no RssAnon in /proc/{pid}/status")
+
+
+def resident_bytes(pid: int) -> int:
+    """Return RSS: all resident memory, pages of mapped files, too."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_SIZE
 
 
 def require_room(folder: Path, needed: int) -> None:

@@ -1,16 +1,20 @@
 """Load as users write it, through `dledger_client`."""
 
 import asyncio
+import itertools
 import os
 import time
+from collections.abc import Iterable, Iterator
 
 from bench.setup.cluster import NotReady
 from bench.setup.native import BODIES, BODY_SIZE
 from dledger_client import AsyncProducer, AsyncSendFuture
-from dledger_client.errors import BufferFull
+from dledger_client.errors import BufferFull, ClientError
 
 BREATH_MESSAGES = 256
 """After so many messages the loop turns once, so that answers arrive."""
+DELAYED_TIMEOUT_MS = 120_000
+"""Budget of a delayed message: a full buffer of such messages, one in each batch, takes a while."""
 
 
 async def submit_for(producer: AsyncProducer, topic: str, seconds: float) -> float:
@@ -57,6 +61,55 @@ async def callbacks_for(producer: AsyncProducer, topic: str, seconds: float) -> 
     if stored != submitted:
         raise NotReady(f"{stored} of {submitted} messages were heard of as stored")
     return stored / taken
+
+
+def due_times(first_ms: int, span_ms: int, count: int) -> Iterator[int]:
+    """Return so many times, spread evenly over a span: each millisecond of it, again and again."""
+    assert span_ms > 1, f"a span of {span_ms} ms: neighbours would be equal"
+    return itertools.islice(itertools.cycle(range(first_ms, first_ms + span_ms)), count)
+
+
+async def send_delayed(producer: AsyncProducer, topic: str, due_ms: Iterable[int]) -> float:
+    """Send a message for each due time, which is in its first 8 bytes; return messages a second.
+
+    Neighbours must have different due times: then each message is a batch, and a timer, of its own.
+    """
+    filling = os.urandom(BODY_SIZE - 8)
+    stored = submitted = 0
+    errors: list[ClientError] = []
+
+    def heard(future: AsyncSendFuture) -> None:
+        nonlocal stored
+        try:
+            future.result()
+        except ClientError as error:
+            errors.append(error)
+        else:
+            stored += 1
+
+    def submit(due: int) -> None:
+        producer.submit(
+            topic,
+            due.to_bytes(8) + filling,
+            deliver_at_ms=due,
+            timeout_ms=DELAYED_TIMEOUT_MS,
+            on_done=heard,
+        )
+
+    start = time.perf_counter()
+    for due in due_ms:
+        try:
+            submit(due)
+        except BufferFull:
+            await producer.wait_for_room()
+            submit(due)
+        submitted += 1
+        if submitted % BREATH_MESSAGES == 0:
+            await asyncio.sleep(0)
+    await producer.flush()
+    if stored != submitted:
+        raise NotReady(f"{stored} of {submitted} delayed messages were stored: {errors[:1]}")
+    return submitted / (time.perf_counter() - start)
 
 
 async def send_for(producer: AsyncProducer, topic: str, tasks: int, seconds: float) -> float:
