@@ -188,8 +188,9 @@ class Admin(GroupAdministration):
         """Send a message at each time of a cron expression; replace the schedule of this name.
 
         The ordering key decides the queue, as when a message is sent; without key or queue it is
-        queue 0. `cron` has five fields, or six with seconds first. The topic must exist. Raises
-        MessageIllegal, or InvalidRequest for an expression or a time zone that cannot be read.
+        queue 0. The queue stays, also when the topic gets more. `cron` has five fields, or six with
+        seconds first. The topic must exist. Raises MessageIllegal, or InvalidRequest for an
+        expression or a time zone that cannot be read.
         """
         return self._runner.run(
             self._admin.set_schedule(

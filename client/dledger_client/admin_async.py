@@ -16,7 +16,7 @@ from dledger_client._core.arguments import UINT32_MAX, check_integer
 from dledger_client._core.ids import ID_SIZE
 from dledger_client._core.message_checks import check_topic
 from dledger_client._core.routes import GroupRoute, TopicRoute, topic_route
-from dledger_client._core.schedules import Schedule, check_schedule_name, schedule_batch
+from dledger_client._core.schedules import Schedule, check_schedule, schedule_batch, schedule_set
 from dledger_client._shell import calls
 from dledger_client._shell.answers import found_records, hold_of, status_of
 from dledger_client._shell.group.administration_async import AsyncGroupAdministration
@@ -270,10 +270,11 @@ class AsyncAdmin(AsyncGroupAdministration):
         """Send a message at each time of a cron expression; replace the schedule of this name.
 
         The ordering key decides the queue, as when a message is sent; without key or queue it is
-        queue 0. `cron` has five fields, or six with seconds first. The topic must exist. Raises
-        MessageIllegal, or InvalidRequest for an expression or a time zone that cannot be read.
+        queue 0. The queue stays, also when the topic gets more. `cron` has five fields, or six with
+        seconds first. The topic must exist. Raises MessageIllegal, or InvalidRequest for an
+        expression or a time zone that cannot be read.
         """
-        check_schedule_name(name)
+        check_schedule(name, cron, time_zone)
         route = await self._queries.topic(topic)
         batch, number = schedule_batch(
             route, body, ordering_key=ordering_key, queue=queue, tag=tag, keys=keys,
@@ -287,9 +288,8 @@ class AsyncAdmin(AsyncGroupAdministration):
                 f"{group}: delete it first"
             )
         request = dpb.SetScheduleRequest(name=name, cron=cron, time_zone=time_zone, batch=batch)
-        await self._cluster.call(calls.SET_SCHEDULE, request, group=group)
-        set_now = await schedules_of(self._cluster, [group], topic)
-        return next(each for each in set_now if each.name == name)
+        reply = await self._cluster.call(calls.SET_SCHEDULE, request, group=group)
+        return schedule_set(topic, group, request, reply)
 
     async def schedules(self, topic: str = "") -> list[Schedule]:
         """Return the schedules of a topic, or of all topics, by topic and name."""
@@ -297,7 +297,7 @@ class AsyncAdmin(AsyncGroupAdministration):
 
     async def delete_schedule(self, topic: str, name: str) -> None:
         """Delete a schedule; NotFound when the topic has none of this name. What it sent stays."""
-        check_schedule_name(name)
+        check_schedule(name)
         await delete_schedule(self._cluster, await self._groups_of(topic), topic, name)
 
     async def _groups_of(self, topic: str) -> list[str]:

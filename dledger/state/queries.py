@@ -306,7 +306,8 @@ class Queries:
 
     def schedule(self, topic_id: bytes, name: str) -> Schedule | None:
         """Return a topic's schedule, or None."""
-        return self._state.schedules.find(topic_id, schedule_id_of(topic_id, name))
+        schedule_id = schedule_id_of(self._state.group, topic_id, name)
+        return self._state.schedules.find(topic_id, schedule_id)
 
     def schedules(
         self, topic_id: bytes, after_key: bytes, limit: int

@@ -208,6 +208,8 @@ class ScheduleSet:
     """The schedule is there; `replaced`: one of the same name was there before."""
 
     schedule_id: bytes
+    last_due_ms: int
+    """It sends at later times only."""
     replaced: bool
 
 

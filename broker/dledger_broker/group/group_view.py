@@ -84,6 +84,11 @@ class GroupView:
         return self.host.leadership.role is Role.LEADER
 
     @property
+    def now_ms(self) -> int:
+        """The group's time (D8), as far as this member knows it."""
+        return max(self.host.time_ms or 0, self.machine.applied_time_ms)
+
+    @property
     def leader(self) -> MemberId | None:
         """The leader this member knows."""
         return self.host.leadership.leader

@@ -76,7 +76,7 @@ class TimerFiring:
                     self._asleep_until_ms = 0
                 await self._wake.wait()
                 continue
-            now_ms = max(self._view.host.time_ms or 0, self._view.machine.applied_time_ms)
+            now_ms = self._view.now_ms
             seconds = seconds_until(due_ms, now_ms)
             if seconds:
                 await self._sleep(seconds)

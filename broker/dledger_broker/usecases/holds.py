@@ -43,7 +43,7 @@ async def list_holds(messaging: Messaging, request: pb.ListHoldsRequest) -> pb.L
         queries.queue_bounds(topic_id, queue)  # raises unless this group holds it
     limit = min(request.limit or HOLDS_PER_PAGE_MAX, HOLDS_PER_PAGE_MAX)
     found, following = queries.holds(topic_id, queue, request.after, limit)
-    now_ms = max(view.host.time_ms or 0, view.machine.applied_time_ms)
+    now_ms = view.now_ms
     reply = pb.ListHoldsReply(next=following, now_ms=now_ms)
     for each in found:
         topic = queries.topic_by_id(each.topic_id)

@@ -144,7 +144,7 @@ async def read_progress(
         except DledgerError as error:
             rows.append(error)
         await asyncio.sleep(0)  # one queue costs up to some milliseconds
-    now_ms = max(view.host.time_ms or 0, view.machine.applied_time_ms)
+    now_ms = view.now_ms
     return ProgressRead(rows, queries.pause_of(consumer_group), now_ms)
 
 

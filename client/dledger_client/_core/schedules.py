@@ -7,7 +7,7 @@ from dledger_client._core.arguments import check_integer
 from dledger_client._core.message_checks import make_record
 from dledger_client._core.routes import TopicRoute
 from dledger_client.errors import error_of, illegal, invalid
-from dledger_proto.batch.codec import BatchView, Record, encode_batch
+from dledger_proto.batch.codec import BatchView, Record, encode_batch, parse_header
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import queue_of_key
 from dledger_proto.limits import QUEUES_PER_TOPIC_MAX, SCHEDULE_SIZE_MAX, SCHEDULE_TEXT_SIZE_MAX
@@ -38,10 +38,13 @@ class Schedule:
     """16 bytes: the producer's part of the ids of all messages that the schedule sends."""
 
 
-def check_schedule_name(name: str) -> None:
-    """Refuse a name that no schedule can have."""
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise illegal(f"name: {type(name).__name__}, must be str")
+def check_schedule(name: str, cron: str = "", time_zone: str = "") -> None:
+    """Refuse a name that no schedule can have, and what is no text. Members check the rest."""
+    for field, text in (("name", name), ("cron", cron), ("time_zone", time_zone)):
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise illegal(f"{field}: {type(text).__name__}, must be str")
+        if not text.isascii():
+            raise illegal(f"{field} {text!r}: only ASCII is allowed")
     try:
         check_name("name", name, SCHEDULE_TEXT_SIZE_MAX)
     except DledgerError as error:
@@ -79,6 +82,24 @@ def schedule_batch(
     if len(batch) > SCHEDULE_SIZE_MAX:
         raise illegal(f"message: {len(batch)} bytes, a schedule holds {SCHEDULE_SIZE_MAX} at most")
     return batch, number
+
+
+def schedule_set(
+    topic: str, group: str, asked: dpb.SetScheduleRequest, reply: dpb.SetScheduleReply
+) -> Schedule:
+    """Return a schedule that a broker group has set."""
+    row = dpb.ListSchedulesReply.Schedule(
+        topic=topic,
+        queue=parse_header(asked.batch).queue,
+        name=asked.name,
+        cron=asked.cron,
+        time_zone=asked.time_zone,
+        last_due_ms=reply.last_due_ms,
+        next_due_ms=reply.next_due_ms,
+        schedule_id=reply.schedule_id,
+        batch=asked.batch,
+    )
+    return schedule_of(row, group)
 
 
 def schedule_of(row: dpb.ListSchedulesReply.Schedule, group: str) -> Schedule:

@@ -1,7 +1,7 @@
 """The rows of schedules: messages that are sent again and again, by a cron expression (D23).
 
 Owns: the rows, and which occurrence is stored. Not: the commands that set and delete schedules
-(`schedules.py`), when one is due (the leader reads cron expressions, `dledger_broker.group`).
+(`schedules.py`), when one is due (the leader reads cron expressions, `dledger_broker.timers`).
 
     75 topic_id, schedule_id        -> name, cron, time_zone (each u16 size, UTF-8), batch
     76 topic_id, schedule_id        -> last_due_ms i64
@@ -102,9 +102,10 @@ class ScheduleTable:
         return None
 
 
-def schedule_id_of(topic_id: bytes, name: str) -> bytes:
-    """Return the id of a topic's schedule: a name has the same for good."""
-    return hashlib.blake2b(topic_id + name.encode(), digest_size=ID_SIZE).digest()
+def schedule_id_of(group: str, topic_id: bytes, name: str) -> bytes:
+    """Return the id of a topic's schedule in a broker group: a name has the same for good."""
+    text = topic_id + group.encode() + b"\0" + name.encode()
+    return hashlib.blake2b(text, digest_size=ID_SIZE).digest()
 
 
 def decode_schedule(at: bytes, value: bytes, last_due_ms: int) -> Schedule:

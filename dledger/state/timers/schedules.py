@@ -47,9 +47,11 @@ class SetSchedule(Command[ScheduleSet]):
         header = parse_header(self.batch)
         if header.size != len(self.batch) or header.record_count != 1 or header.stamp is not None:
             raise invalid("batch: must be one record without a producer")
+        if header.compression:
+            raise invalid("batch: its body must not be compressed")
         queue = state.queue(header.topic_id, header.queue)
         topic_id = queue.id[0]
-        schedule_id = schedule_id_of(topic_id, self.name)
+        schedule_id = schedule_id_of(state.group, topic_id, self.name)
         known = state.schedules.find(topic_id, schedule_id)
         if known is None and state.schedules.is_full(topic_id):
             return Refused(
@@ -64,7 +66,7 @@ class SetSchedule(Command[ScheduleSet]):
                 last_due_ms,
             )
         )  # fmt: skip
-        return ScheduleSet(schedule_id, replaced=known is not None)
+        return ScheduleSet(schedule_id, last_due_ms, replaced=known is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class DeleteSchedule(Command[ScheduleDeleted]):
 
     def apply(self, state: State, entry: Entry) -> ScheduleDeleted | Refused:
         """Take it out; nothing that was sent changes."""
-        known = state.schedules.find(self.topic_id, schedule_id_of(self.topic_id, self.name))
+        schedule_id = schedule_id_of(state.group, self.topic_id, self.name)
+        known = state.schedules.find(self.topic_id, schedule_id)
         if known is None:
             return Refused(Code.NOT_FOUND, f"the topic has no schedule {self.name!r} here")
         state.schedules.delete(known)

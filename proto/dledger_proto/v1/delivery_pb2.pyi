@@ -1765,20 +1765,24 @@ class SetScheduleReply(_message.Message):
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     REPLACED_FIELD_NUMBER: _builtins.int
     NEXT_DUE_MS_FIELD_NUMBER: _builtins.int
+    LAST_DUE_MS_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.bytes
     """the producer id of what the schedule sends"""
     replaced: _builtins.bool
     next_due_ms: _builtins.int
+    last_due_ms: _builtins.int
+    """it sends at later times only"""
     def __init__(
         self,
         *,
         schedule_id: _builtins.bytes = ...,
         replaced: _builtins.bool = ...,
         next_due_ms: _builtins.int = ...,
+        last_due_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_due_ms", b"next_due_ms", "replaced", b"replaced", "schedule_id", b"schedule_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_due_ms", b"last_due_ms", "next_due_ms", b"next_due_ms", "replaced", b"replaced", "schedule_id", b"schedule_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

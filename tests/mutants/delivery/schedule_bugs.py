@@ -76,10 +76,46 @@ SCHEDULE_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.timers.sending:ScheduleSending._again",
-                "now_ms + AGAIN_MS",
-                "now_ms + 3_600_000",
+                "heappush(self._looks, (look_ms, schedule.topic_id, schedule.name))",
+                "pass",
             )
         ],
         [f"{SENDING}.test_a_refused_proposal_is_tried_again_and_stored_once"],
+    ),
+    Mutant(
+        "schedule-by-wall-time",
+        "in an hour that a zone has twice, the next time is one that is over, proposed without end",
+        [
+            Edit(
+                "dledger_broker.timers.cron:_first_after",
+                "if due_ms > last_ms:",
+                "if due_ms:",
+            )
+        ],
+        ["unit.broker.test_cron.test_a_time_of_day_that_is_over_is_not_next"],
+    ),
+    Mutant(
+        "schedule-proposed-in-vain",
+        "what a queue does not take is proposed each second, and fills the log",
+        [
+            Edit(
+                "dledger_broker.timers.sending:ScheduleSending._note",
+                "if refusal is None:",
+                "if True:",
+            )
+        ],
+        [f"{SENDING}.test_what_a_queue_does_not_take_is_not_proposed_and_sent_once_it_takes_it"],
+    ),
+    Mutant(
+        "schedule-sent-by-anybody",
+        "a client may send the message of a schedule, and the schedule does not",
+        [
+            Edit(
+                "dledger_broker.append.write_rule:WriteRule.refusal",
+                "header.producer_epoch == EPOCH_OF_SCHEDULES",
+                "False",
+            )
+        ],
+        [f"{SENDING}.test_a_client_cannot_send_in_the_name_of_a_schedule"],
     ),
 )

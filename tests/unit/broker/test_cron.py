@@ -58,6 +58,44 @@ def test_a_time_of_day_that_comes_twice_counts_once() -> None:
     assert second == ms("2026-10-26T01:30:00")
 
 
+@pytest.mark.parametrize(
+    ("zone", "around"),
+    [
+        (BERLIN, "2026-10-25T00:00"),
+        (BERLIN, "2026-03-29T00:00"),
+        ("America/Santiago", "2026-04-05T02:00"),
+        ("Africa/Cairo", "2026-10-29T20:00"),
+        ("Australia/Lord_Howe", "2026-04-04T14:00"),
+        ("Asia/Kathmandu", "2026-01-01T00:00"),
+    ],
+)
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "30 2 * * *", "*/5 * * * SAT", "* * * * * SAT", "*/10 * * * THU", "0 */2 * * *",
+        "15,45 * * * *", "59 23 L * *", "0 0 * * SUN", "*/7 1-3 * * *", "30 1 25 10 *",
+    ],
+)  # fmt: skip
+def test_the_next_time_is_later_than_the_last_whatever_clocks_do(
+    cron: str, zone: str, around: str
+) -> None:
+    """A time that is not later would be proposed without end."""
+    begin = ms(around)
+    for minutes in range(0, 360, 10):
+        last_ms = begin + minutes * 60_000
+        for later_ms in (0, 1_000, 3_600_000, 26 * 3_600_000):
+            due_ms = due_time(cron, zone, last_ms, last_ms + later_ms)
+            assert due_ms > last_ms, (minutes, later_ms)
+            again_ms = due_time(cron, zone, due_ms, max(due_ms, last_ms + later_ms))
+            assert again_ms > due_ms, (minutes, later_ms)
+
+
+def test_a_time_of_day_that_is_over_is_not_next() -> None:
+    """At 02:10 for the second time, 02:30 for the first time is over."""
+    last_ms = ms("2026-10-25T01:10")
+    assert due_time("30 2 * * *", BERLIN, last_ms, last_ms) == ms("2026-10-26T01:30")
+
+
 def test_after_the_last_time_there_is_none() -> None:
     with pytest.raises(DledgerError, match="there is no such time"):
         due_time("* * * * *", "UTC", TIME_MS_MAX, 0)
@@ -74,6 +112,8 @@ def test_after_the_last_time_there_is_none() -> None:
         ("* * * * *", "Mars/Olympus", "time_zone 'Mars/Olympus'"),
         ("* * * * *", "../etc/passwd", "time_zone '../etc/passwd'"),
         ("* * * * *", "Europe", "time_zone 'Europe'"),
+        ("* * * * *", "localtime", "time_zone 'localtime'"),
+        ("\udcff", "UTC", "Wrong number of fields"),
     ],
 )
 def test_what_cannot_be_read_is_named(cron: str, zone: str, words: str) -> None:

@@ -54,6 +54,10 @@ class Leader:
     def time_ms(self) -> int:
         return self.first_ms + int((self.loop.monotonic() - 100.0) * 1_000)
 
+    @property
+    def now_ms(self) -> int:
+        return max(self.time_ms, self.machine.applied_time_ms)
+
     def watch_leadership(self, _tell: Callable[[object], None]) -> None:
         pass
 

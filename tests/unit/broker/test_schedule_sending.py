@@ -1,5 +1,6 @@
 """The leader sends what schedules are due, by the time of its group (D23)."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -8,12 +9,15 @@ from typing import cast
 from structlog.testing import capture_logs
 
 from dledger.raft.api import Leadership
+from dledger.state.queries import Queries
 from dledger.state.results import ScheduleSet
 from dledger.state.timers.schedules import DeleteSchedule, SetSchedule
-from dledger.state.topics.commands import DeleteTopic
+from dledger.state.topics.commands import DeleteTopic, UpdateTopic
+from dledger.state.values import PERMISSION_READ
 from dledger.types import EntryKind, Settled
+from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.group.group_view import GroupNames, GroupView
-from dledger_broker.timers.sending import ScheduleSending
+from dledger_broker.timers.sending import ScheduleSending, occurrence
 from dledger_proto.batch.codec import parse_header
 from dledger_proto.errors import Code, Outcome
 from tests.unit.broker.virtual_loop import VirtualLoop
@@ -52,6 +56,10 @@ class Leader:
     @property
     def time_ms(self) -> int:
         return self.first_ms + int((self.loop.monotonic() - 100.0) * 1_000)
+
+    @property
+    def now_ms(self) -> int:
+        return max(self.time_ms, self.machine.applied_time_ms)
 
     def watch_leadership(self, tell: Callable[[Leadership | None], None]) -> None:
         self._watchers.append(tell)
@@ -152,6 +160,50 @@ def test_the_schedule_of_a_deleted_topic_is_left_alone() -> None:
         assert not leader.proposed
 
 
+def test_what_a_queue_does_not_take_is_not_proposed_and_sent_once_it_takes_it() -> None:
+    """Proposed again and again it would fill the log."""
+    with closing(Leader()) as leader:
+        leader.set()
+        leader.driven.one(UpdateTopic(TOPIC, permission=PERMISSION_READ), leader.time_ms)
+        leader.run(600.0)
+        assert not leader.proposed
+        leader.driven.one(UpdateTopic(TOPIC, permission=6), leader.time_ms)
+        leader.run(30.0)
+        assert leader.taken == [10 * MINUTE]
+
+
+def test_what_apply_refuses_is_not_proposed_without_end() -> None:
+    with closing(Leader()) as leader:
+        leader.set(cron="* * * * * *")
+        sending = ScheduleSending(cast("GroupView", leader))
+        known = sending._queries
+
+        class Behind:
+            """Queries of a state that does not move on."""
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(known, name)
+
+            def schedule(self, topic_id: bytes, name: str) -> object:
+                found = known.schedule(topic_id, name)
+                assert found is not None
+                return found._replace(last_due_ms=0)
+
+        sending._queries = cast("Queries", Behind())
+        leader.loop.run_for(60.0, sending.run())
+        assert len(leader.proposed) <= 60 + 7
+
+
+def test_a_follower_is_not_woken_by_every_entry() -> None:
+    with closing(Leader(leads=False)) as leader:
+        leader.set()
+        sending = ScheduleSending(cast("GroupView", leader))
+        leader.loop.run_for(1.0, asyncio.wait_for(sending.run(), 3.0))
+        sending._wake.clear()
+        leader.driven.append(batch())
+        assert not sending._wake.is_set()
+
+
 def test_many_schedules_of_one_time_are_sent_in_few_entries() -> None:
     with closing(Leader()) as leader:
         for number in range(100):
@@ -160,3 +212,15 @@ def test_many_schedules_of_one_time_are_sent_in_few_entries() -> None:
         leader.run(61.0)
         assert leader.stored() == 100
         assert len(leader.driven.log.entries) - before == 2
+
+
+def test_a_client_cannot_send_in_the_name_of_a_schedule() -> None:
+    with closing(Leader()) as leader:
+        leader.set()
+        schedule = leader.driven.machine.queries.schedule(TOPIC, "s")
+        assert schedule is not None
+        rule = WriteRule(cast("GroupView", leader))
+        assert rule.refusal(parse_header(schedule.batch)) is None
+        refusal = rule.refusal(parse_header(occurrence(schedule, MINUTE)))
+        assert refusal is not None
+        assert refusal.code is Code.MESSAGE_ILLEGAL

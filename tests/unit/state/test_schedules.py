@@ -8,7 +8,14 @@ from dledger.state.timers.schedules import DeleteSchedule, SetSchedule
 from dledger.state.topics.commands import DeleteTopic
 from dledger.state.values import Schedule
 from dledger_broker.timers.sending import occurrence
-from dledger_proto.batch.codec import MESSAGE_ID_SIZE, message_id, parse_header
+from dledger_proto.batch.codec import (
+    MESSAGE_ID_SIZE,
+    Compression,
+    Record,
+    encode_batch,
+    message_id,
+    parse_header,
+)
 from dledger_proto.errors import Code
 from dledger_proto.limits import (
     SCHEDULE_SIZE_MAX,
@@ -18,6 +25,10 @@ from dledger_proto.limits import (
 from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, code_of, offset_of, started
 
 SET_MS = 5_000
+COMPRESSED = encode_batch(
+    [Record(b"0" * 1_000)], topic_id=TOPIC, queue=1, stamp=None, base_number=0, base_time_ms=1,
+    compression=Compression.ZSTD,
+)  # fmt: skip
 
 
 def daily(name: str = "daily", message: bytes = b"", cron: str = "0 0 * * *") -> SetSchedule:
@@ -129,6 +140,7 @@ def test_an_occurrence_that_its_queue_does_not_take_is_not_counted_as_sent() -> 
         (daily(cron="*" * 128), Code.INVALID_ARGUMENT, "cron of 128 bytes"),
         (daily(message=batch(2)), Code.INVALID_ARGUMENT, "one record"),
         (daily(message=batch(sequence=0)), Code.INVALID_ARGUMENT, "without a producer"),
+        (daily(message=COMPRESSED), Code.INVALID_ARGUMENT, "not be compressed"),
         (daily(message=batch() + b"x"), Code.INVALID_ARGUMENT, "one record"),
         (daily(message=b"nonsense"), Code.CORRUPT_BATCH, "8 bytes"),
         (daily(message=batch(topic=OTHER_TOPIC)), Code.TOPIC_NOT_FOUND, OTHER_TOPIC.hex()),

@@ -56,9 +56,9 @@ def set_schedule(
 ) -> None:
     """Send a message at each time of a cron expression, until the schedule is deleted.
 
-    A schedule of the same topic and name is replaced. Each time gives one message, also when the
-    leader changes at that moment. Of the times at which the cluster did not run, the latest is made
-    up for.
+    A schedule of the same topic and name is replaced. Each time gives one message at most, also
+    when the leader changes at that moment. Of the times at which the cluster did not run, the
+    latest is made up for.
     """
     with open_admin(name_servers, timeout) as admin:
         schedule = admin.set_schedule(

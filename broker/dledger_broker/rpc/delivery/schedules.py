@@ -5,12 +5,14 @@ any that is sent, the cron expression and the time zone. Not owned: what the com
 (`dledger.state.timers.schedules`), when a schedule is due (`dledger_broker.timers`).
 """
 
+import asyncio
+
 from dledger.state.timers.schedules import DeleteSchedule, SetSchedule
 from dledger.state.values import Schedule
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.rpc.calls import Call
 from dledger_broker.timers.cron import due_time
-from dledger_proto.batch.codec import BATCH_HEADER_SIZE, check_batch, parse_header
+from dledger_proto.batch.codec import BATCH_HEADER_SIZE, BatchView, check_batch, parse_header
 from dledger_proto.batch.header import ID_SIZE
 from dledger_proto.errors import DledgerError, invalid
 from dledger_proto.limits import SCHEDULE_TEXT_SIZE_MAX, SCHEDULES_PER_PAGE_MAX
@@ -24,19 +26,22 @@ async def set_schedule(call: Call, request: dpb.SetScheduleRequest) -> dpb.SetSc
     """Send a message again and again; the schedule of the same topic and name is replaced."""
     view = call.messaging.view
     check_name("name", request.name, SCHEDULE_TEXT_SIZE_MAX)
-    now_ms = _now_ms(view)
+    now_ms = view.now_ms
     due_time(request.cron, request.time_zone, now_ms, now_ms)
     header = check_batch(request.batch)
-    if header.header_size != BATCH_HEADER_SIZE:
-        raise invalid("batch: a schedule sends at its own times, and takes no delivery time")
+    time_ms = BatchView(request.batch).times[0]
+    if header.header_size != BATCH_HEADER_SIZE or time_ms != header.base_time_ms:
+        raise invalid("batch: a schedule sends at its own times, and the message must have none")
     await call.messaging.write_rule.check(header)
     command = SetSchedule(request.name, request.cron, request.time_zone, request.batch)
     result = await view.commands.propose(command)
-    now_ms = _now_ms(view)
     return dpb.SetScheduleReply(
         schedule_id=result.schedule_id,
         replaced=result.replaced,
-        next_due_ms=due_time(request.cron, request.time_zone, now_ms, now_ms),
+        last_due_ms=result.last_due_ms,
+        next_due_ms=due_time(
+            request.cron, request.time_zone, result.last_due_ms, result.last_due_ms
+        ),
     )
 
 
@@ -63,7 +68,10 @@ async def list_schedules(call: Call, request: dpb.ListSchedulesRequest) -> dpb.L
         topic_id = (await call.messaging.topic_named(request.topic)).topic_id
     limit = min(request.limit or SCHEDULES_PER_PAGE_MAX, SCHEDULES_PER_PAGE_MAX)
     schedules, cursor = view.machine.queries.schedules(topic_id, request.cursor, limit)
-    rows = [_row(view, schedule) for schedule in schedules]
+    rows: list[dpb.ListSchedulesReply.Schedule] = []
+    for schedule in schedules:
+        rows.append(_row(view, schedule))
+        await asyncio.sleep(0)  # reading a cron expression may take a millisecond
     return dpb.ListSchedulesReply(schedules=[row for row in rows if row.topic], cursor=cursor)
 
 
@@ -71,9 +79,7 @@ def _row(view: GroupView, schedule: Schedule) -> dpb.ListSchedulesReply.Schedule
     """Return a row; without the name of its topic when the topic is deleted."""
     topic = view.machine.queries.topic_by_id(schedule.topic_id)
     try:
-        next_due_ms = due_time(
-            schedule.cron, schedule.time_zone, schedule.last_due_ms, _now_ms(view)
-        )
+        next_due_ms = due_time(schedule.cron, schedule.time_zone, schedule.last_due_ms, view.now_ms)
     except DledgerError:  # another member knows more time zones
         next_due_ms = 0
     return dpb.ListSchedulesReply.Schedule(
@@ -88,7 +94,3 @@ def _row(view: GroupView, schedule: Schedule) -> dpb.ListSchedulesReply.Schedule
         schedule_id=schedule.schedule_id,
         batch=schedule.batch,
     )
-
-
-def _now_ms(view: GroupView) -> int:
-    return max(view.host.time_ms or 0, view.machine.applied_time_ms)
