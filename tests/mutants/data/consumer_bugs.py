@@ -187,4 +187,19 @@ CONSUMER_BUGS: Final[Sequence[Mutant]] = (
         [Edit(f"{DISPATCHER}.again", "chain.alone += count", "chain.alone += 0")],
         [f"{DISPATCH}.test_a_batch_that_fails_comes_again_record_by_record"],
     ),
+    Mutant(
+        "push-fetches-over-and-over",
+        "a push consumer fetches until its buffer is full, drops it, and fetches it again",
+        [
+            Edit(
+                "dledger_client._core.consumer.buffer:FetchBuffer.has_enough",
+                "2 * buffered >= self._bytes_max",
+                "buffered > self._bytes_max",
+            )
+        ],
+        [
+            "unit.client.test_push_promises."
+            "test_a_slow_listener_does_not_have_its_backlog_fetched_over_and_over"
+        ],
+    ),
 )

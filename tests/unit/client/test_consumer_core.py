@@ -267,6 +267,25 @@ def test_the_buffer_has_a_bound() -> None:
     assert core.buffer.wants_more()
 
 
+def test_a_queue_with_enough_is_not_fetched_and_is_handed_out() -> None:
+    core = make_core(buffer_bytes=1_000)
+    stream = start(core)
+    read = core.read(PLACE)
+    core.frame(stream, make_frame(0), 0.0)
+    assert not core.buffer.has_enough(read)
+    core.frame(stream, make_frame(10), 0.0)
+    assert core.buffer.has_enough(read)
+    core.take_actions()
+    core.stop_fetching(PLACE)
+    core.pump(0.0)
+    assert not [each for each in core.take_actions() if isinstance(each, fetch.OpenFetch)]
+    assert bodies(core) == list(range(20))
+    assert core.buffer.is_short_of(read)
+    core.fetch_again(PLACE)
+    core.pump(0.0)
+    assert opened(core).wanted[0].offset == 20
+
+
 def test_members_are_chosen_as_preferred() -> None:
     for prefer, addresses in (
         ("leader", {"a0:1"}),

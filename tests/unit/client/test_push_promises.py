@@ -24,8 +24,11 @@ from dledger_client import (
     PushConfig,
     PushConsumer,
 )
+from dledger_client._core.consumer.buffer import FetchBuffer
+from dledger_client._core.consumer.state import QueueRead
 from dledger_client._shell.group.calling import DaemonThreads
 from dledger_client._shell.group.push import PushEngine
+from dledger_client.records import RecordBatch
 from dledger_client.unreadable import Unreadable
 from tests.unit.client.helpers import eventually, run
 from tests.unit.client.model_cluster import topic_id
@@ -35,6 +38,69 @@ from tests.unit.client.test_subscribe_shell import FAST, consumer_config, fake, 
 
 def engine_of(consumer: AsyncPushConsumer) -> PushEngine:
     return consumer._engine
+
+
+# What is fetched.
+
+
+def test_a_slow_listener_does_not_have_its_backlog_fetched_over_and_over() -> None:
+    """It did: what had no room was dropped and fetched again, up to a hundred times."""
+    fetched: list[int] = []
+
+    class Counted(FetchBuffer):
+        def append(self, read: QueueRead, run: RecordBatch) -> None:
+            fetched.append(run.count)
+            super().append(read, run)
+
+    async def body() -> None:
+        async with fake(queues=2) as (cluster, group):
+            for first in range(0, 3_000, 10):
+                await fill(cluster, 0, first, first + 10)
+            seen: list[int] = []
+
+            async def listener(record: ConsumedRecord) -> None:
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                seen.append(record.offset)
+
+            config = push_config(concurrency=1)
+            consumer = AsyncPushConsumer(cluster.bootstrap, "g", "t", listener, config)
+            buffer = engine_of(consumer).fetching.core.buffer
+            buffer.__class__ = Counted
+            buffer._bytes_max = 4_000
+            async with consumer:
+                await eventually(lambda: group.floor("t", 0) == 3_000, "all done")
+            assert sum(fetched) == 3_000, "nothing was dropped"
+            assert sorted(seen) == list(range(3_000))
+
+    run(body())
+
+
+def test_a_queue_that_cannot_be_handed_out_leaves_room_for_others() -> None:
+    async def body() -> None:
+        async with fake(queues=2) as (cluster, group):
+            for first in range(0, 1_000, 10):
+                await fill(cluster, 0, first, first + 10)
+            stuck = asyncio.Event()
+            seen: list[int] = []
+
+            async def listener(record: ConsumedRecord) -> None:
+                if record.queue == 0:
+                    await stuck.wait()
+                seen.append(record.queue)
+
+            config = push_config(order=ConsumeOrder.QUEUE, listener_ms=60_000)
+            consumer = AsyncPushConsumer(cluster.bootstrap, "g", "t", listener, config)
+            engine_of(consumer).fetching.core.buffer._bytes_max = 8_000
+            async with consumer:
+                for first in range(0, 500, 10):
+                    await fill(cluster, 1, first, first + 10)
+                await eventually(lambda: group.floor("t", 1) == 500, "the other queue")
+                assert not seen.count(0)
+                stuck.set()
+                await eventually(lambda: group.floor("t", 0) == 1_000, "the first queue")
+
+    run(body())
 
 
 # What the log does not hold.

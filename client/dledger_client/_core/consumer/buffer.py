@@ -139,4 +139,22 @@ class FetchBuffer:
         What is buffered of lower priorities does not count: a backlog never keeps urgent records
         away. So each priority that the queues have adds up to the bound to the memory.
         """
-        return sum(each for of, each in self._buffered.items() if of >= priority) < self._bytes_max
+        return self._from(priority) < self._bytes_max
+
+    def _from(self, priority: int) -> int:
+        """Return how many bytes are buffered of a priority and higher ones."""
+        return sum(each for of, each in self._buffered.items() if of >= priority)
+
+    def has_enough(self, read: QueueRead) -> bool:
+        """Return whether a queue that is held back need not be fetched: others need the room.
+
+        The buffer is half full, and the queue has at least half of its share of that.
+        """
+        buffered = self._from(read.priority)
+        return (
+            2 * buffered >= self._bytes_max and 2 * len(self.reads) * read.buffer.size >= buffered
+        )
+
+    def is_short_of(self, read: QueueRead) -> bool:
+        """Return whether a queue that had enough is to be fetched again."""
+        return not read.buffer or 4 * self._from(read.priority) < self._bytes_max

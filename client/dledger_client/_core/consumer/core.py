@@ -137,13 +137,25 @@ class ConsumerCore:
             read.is_paused = False
             self._renew(read.stream_key)
 
+    def stop_fetching(self, place: Place) -> None:
+        """Fetch nothing of a queue until `fetch_again`; what is buffered is handed out."""
+        read = self.read(place)
+        read.is_filled = True
+        self._renew(read.stream_key)
+
+    def fetch_again(self, place: Place) -> None:
+        """Undo `stop_fetching` and `give_up`."""
+        read = self.read(place)
+        if read.is_filled:
+            read.is_filled = False
+            self._renew(read.stream_key)
+
     def give_up(self, place: Place) -> None:
-        """Pause a queue and drop what is buffered of it, so that others may be fetched."""
+        """Fetch nothing of a queue, and drop what is buffered of it: it leaves others no room."""
         read = self.read(place)
         self.buffer.drop(read)
         read.fetch_at = read.position
-        read.is_paused = True
-        self._renew(read.stream_key)
+        self.stop_fetching(place)
 
     def continue_at(self, place: Place, offset: int) -> None:
         """Fetch on at `offset` behind a gap; records buffered before it are still handed out."""
@@ -178,7 +190,7 @@ class ConsumerCore:
 
     @staticmethod
     def _is_wanted(read: QueueRead) -> bool:
-        return not read.is_paused and not read.is_lost and read.error is None
+        return not (read.is_paused or read.is_filled or read.is_lost) and read.error is None
 
     def _open(self, key: StreamKey, wanted: list[Wanted], now: float) -> None:
         group, _ = key

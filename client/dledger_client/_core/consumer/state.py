@@ -35,11 +35,13 @@ class RunBuffer:
     is dropped. To that come compressed bodies, at the size that they will have.
     """
 
-    __slots__ = ("runs",)
+    __slots__ = ("runs", "size")
 
     def __init__(self) -> None:
         self.runs: deque[RecordBatch] = deque()
         """The oldest first. Only a part of the first one may replace it, for that keeps as much."""
+        self.size = 0
+        """Bytes that are kept."""
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -48,12 +50,15 @@ class RunBuffer:
         """Add the newest run; return how many bytes more are kept now."""
         kept = _kept_beside(self.runs[-1] if self.runs else None, run)
         self.runs.append(run)
+        self.size += kept
         return kept
 
     def drop_first(self) -> int:
         """Drop the oldest run; return how many bytes fewer are kept now."""
         run = self.runs.popleft()
-        return _kept_beside(self.runs[0] if self.runs else None, run)
+        kept = _kept_beside(self.runs[0] if self.runs else None, run)
+        self.size -= kept
+        return kept
 
 
 def _kept_beside(neighbour: RecordBatch | None, run: RecordBatch) -> int:
@@ -80,6 +85,8 @@ class QueueRead:
     is_paused: bool = False
     is_held_back: bool = False
     """Nothing is handed out now, though it is fetched."""
+    is_filled: bool = False
+    """Nothing is fetched now, for enough is buffered; it is handed out."""
     is_lost: bool = False
     """Its offset is out of range and another one is being found."""
     bad_frames: int = 0

@@ -94,7 +94,10 @@ class ReadyChains:
     def popleft(self) -> Chain:
         """Remove and return the first chain; there is one."""
         self._count -= 1
-        return next(chains for chains in self._by_priority.values() if chains).popleft()
+        for chains in self._by_priority.values():
+            if chains:
+                return chains.popleft()
+        raise AssertionError("there is one")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -152,6 +155,8 @@ class Dispatcher:
         """How many jobs there may be now, at most."""
         if self._is_ordered or not self._ready:
             return len(self._ready)
+        if not self._aside:
+            return self.waiting
         aside = sum(len(chain.waiting) for chains in self._aside.values() for chain in chains)
         return self.waiting - aside
 

@@ -95,8 +95,8 @@ class PushEngine:
             else Membership(cluster, queries, consumer, subscriptions, self)
         )
         self._held: dict[HeldQueue, None] = {}
-        self._given_up: set[HeldQueue] = set()
-        """Not fetched, because they filled the buffer and could not be handed out."""
+        self._filled: set[HeldQueue] = set()
+        """Not fetched, because they fill the buffer faster than they can be handed out."""
         self._is_fetching_changed = False
         self._workers: dict[asyncio.Task[None], Job | None] = {}
         self._may_have_news = True
@@ -178,7 +178,7 @@ class PushEngine:
             self.fetching.core.unassign(held.place)
         else:  # its beginning was not found yet
             self._owner.let_go(held)
-        self._given_up.discard(held)
+        self._filled.discard(held)
         lost = self._dispatcher.stop(held, is_lost=why is not Why.REVOKED)
         self._cancel(lost)
         self._let_go_idle()
@@ -229,7 +229,7 @@ class PushEngine:
                 self.group_ended(error)
                 return
             if not runs:
-                self._may_have_news = fetching.core.buffer.buffered_bytes > 0
+                self._may_have_news = fetching.core.buffer.buffered_bytes > 0 or bool(self._filled)
                 break
             by_place = {held.place: held for held in self._held}
             for run in runs:
@@ -245,22 +245,30 @@ class PushEngine:
         read = self.fetching.core.read(held.place)
         has_room = self._dispatcher.has_room(held) and held.may_hand_out(now)
         read.is_held_back = read.is_gone or not has_room
-        if has_room and held in self._given_up:
-            self._given_up.discard(held)
-            self.fetching.core.resume(held.place)
+        if has_room and held in self._filled and self.fetching.core.buffer.is_short_of(read):
+            self._filled.discard(held)
+            self.fetching.core.fetch_again(held.place)
             self._is_fetching_changed = True
 
     def _make_room(self) -> None:
-        """Stop fetching queues that are held back, once they fill the buffer for all others."""
+        """Stop fetching queues that are held back, before they fill the buffer for all others.
+
+        What is buffered of them is handed out meanwhile. Once it fills the buffer all the same, it
+        is dropped, and will be fetched again.
+        """
         core = self.fetching.core
         for held in self._held:
             read = core.read(held.place)
-            if not read.is_held_back or not read.buffer or held in self._given_up:
+            if not read.is_held_back or not read.buffer:
                 continue
             if not core.buffer.wants_more(read.priority):
-                self._given_up.add(held)
                 core.give_up(held.place)
-                self._is_fetching_changed = True
+            elif held not in self._filled and core.buffer.has_enough(read):
+                core.stop_fetching(held.place)
+            else:
+                continue
+            self._filled.add(held)
+            self._is_fetching_changed = True
 
     # Workers.
 
