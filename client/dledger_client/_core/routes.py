@@ -14,6 +14,7 @@ Not: fetching (`_shell/cluster.py`), choosing a queue (`selectors.py`, `producer
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from dledger_proto.v1 import broker_pb2, routes_pb2
 
@@ -181,9 +182,22 @@ class _Told:
     groups: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
 
+    def copy(self) -> "_Told":
+        return _Told(set(self.groups), set(self.topics))
+
     def add(self, reply: routes_pb2.RoutesReply) -> None:
         self.groups.update(group.group for group in reply.groups)
         self.topics.update(topic.name for topic in reply.topics)
+
+
+class _Snapshot(NamedTuple):
+    """What a table knows, but for names and flags; an answer in parts as far as it is."""
+
+    groups: dict[str, GroupRoute]
+    topics: dict[str, TopicRoute]
+    topics_by_id: dict[bytes, TopicRoute]
+    topic_floors: dict[str, int]
+    told: _Told | None
 
 
 class RouteTable:
@@ -197,6 +211,8 @@ class RouteTable:
         self._topic_floors: dict[str, int] = {}
         self._told: _Told | None = None
         """While a full answer is not complete."""
+        self._source: RouteTable | None = None
+        """Of the table that this one adopted: equal topics are kept once in memory."""
         self.cluster = ""
         """Name of the cluster; empty before the first answer."""
         self.is_loaded = False
@@ -241,6 +257,37 @@ class RouteTable:
         """Iterate over the addresses of all members of all groups."""
         for group in self._groups.values():
             yield from group.addresses()
+
+    def adopt(self, known: "RouteTable") -> RouteChange:
+        """Begin with all that another table knows, in place of its own; return the change.
+
+        Both tables are told the same answers from now on, and each goes its own way.
+        """
+        self._source = known
+        self.cluster, self.is_loaded = known.cluster, known.is_loaded
+        (
+            self._groups,
+            self._topics,
+            self._topics_by_id,
+            self._topic_floors,
+            self._told,
+        ) = known.snapshot()
+        return RouteChange(
+            new_leaders={route.name for route in self._groups.values() if route.has_leader},
+            members=set(self._groups),
+            topics=set(self._topics),
+        )
+
+    def snapshot(self) -> _Snapshot:
+        """Return copies of what is known, for `adopt`."""
+        told = None if self._told is None else self._told.copy()
+        return _Snapshot(
+            dict(self._groups),
+            dict(self._topics),
+            dict(self._topics_by_id),
+            dict(self._topic_floors),
+            told,
+        )
 
     def apply(self, reply: routes_pb2.RoutesReply) -> RouteChange:
         """Take in an answer of `Routes.Get` or `Routes.Watch`; return what it changed."""
@@ -331,7 +378,7 @@ class RouteTable:
                 self.drop_topic(incoming.name, change)
                 continue
             known = self._topics.get(incoming.name)
-            route = topic_route(incoming)
+            route = self._once(topic_route(incoming))
             if known is not None:
                 if known == route or (
                     known.id == route.id and route.layout_version < known.layout_version
@@ -340,6 +387,10 @@ class RouteTable:
                 self._topics_by_id.pop(known.id, None)
             self._topics[route.name] = self._topics_by_id[route.id] = route
             change.topics.add(route.name)
+
+    def _once(self, route: TopicRoute) -> TopicRoute:
+        same = None if self._source is None else self._source.topic(route.name)
+        return same if same is not None and same == route else route
 
     def drop_topic(self, name: str, change: RouteChange) -> None:
         """Forget a topic that is known to be deleted."""

@@ -1,6 +1,6 @@
 """Which answer about routes replaces what is known (D14)."""
 
-from dledger_client._core.routes import RouteTable
+from dledger_client._core.routes import RouteChange, RouteTable
 from dledger_proto.v1 import broker_pb2, routes_pb2
 from tests.unit.client.model_cluster import topic_id, topic_message
 
@@ -179,3 +179,27 @@ def test_a_full_answer_in_parts_drops_nothing_before_its_end() -> None:
     assert not table.apply(routes_pb2.RoutesReply(cluster="c", topics=both[1:])).dropped_topics
     table.apply(first)
     assert table.apply(routes_pb2.RoutesReply(cluster="c")).dropped_topics == {"u"}
+
+
+def test_a_table_that_adopts_another_goes_on_as_it_does_and_alone() -> None:
+    """Also in the middle of a full answer that comes in parts."""
+    source, later = RouteTable(), RouteTable()
+    both = (topic_message("t", [("a", 1)], index=7), topic_message("u", [("a", 1)], index=8))
+    source.apply(full(group("a", "1", 5), group("b", "", 2), topics=both))
+    part = full(group("a", "1", 5))
+    part.more = True
+    source.apply(part)
+    change = later.adopt(source)
+    assert (change.new_leaders, change.members, change.topics) == ({"a"}, {"a", "b"}, {"t", "u"})
+    assert (later.cluster, later.is_loaded) == ("c", True)
+    assert later.topic("t") is source.topic("t"), "kept once"
+    rest = delta(topics=both[:1])
+    assert source.apply(rest).dropped_topics == later.apply(rest).dropped_topics == {"u"}
+    assert not later.apply(delta(topics=(topic_message("t", [("a", 2)], index=6),))).topics
+    later.drop_topic("t", RouteChange())
+    assert source.topic("t") is not None
+    assert later.topic_by_id(topic_id("t")) is None
+    assert later.apply(rest).topics == {"t"}
+    assert later.topic("t") is source.topic("t")
+    assert later.heard_leader("a", "a2:1", 6)
+    assert leader_of(source, "a") == ("a1:1", 5)
