@@ -27,7 +27,7 @@ from dledger_client._shell.queries import (
     schedules_of,
     timers_of,
 )
-from dledger_client._shell.wire import failure, group_metadata
+from dledger_client._shell.wire import failure
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, error_of, invalid
 from dledger_client.model import (
@@ -43,7 +43,6 @@ from dledger_client.model import (
 from dledger_proto.batch.codec import MESSAGE_ID_SIZE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT, RETENTION_DEFAULT, RETENTION_FOREVER
-from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import delivery_pb2 as dpb
 
@@ -383,12 +382,10 @@ class AsyncAdmin(AsyncGroupAdministration):
         """Return index, term and CRC of every committed entry of one member's log."""
         check_integer("from_index", from_index)
         request = pb.LogEntriesRequest(from_index=from_index).SerializeToString()
-        stream = raw_read(self._cluster.channels.to(address), calls.LOG_ENTRIES)(
-            request, metadata=group_metadata(group)
-        )
+        stream = self._cluster.channels.read(address, calls.LOG_ENTRIES, request, group=group)
         marks: list[EntryMark] = []
         try:
-            while isinstance(message := await stream.read(), bytes):
+            while (message := await self._cluster.channels.next_of(stream)) is not None:
                 reply = pb.LogEntriesReply.FromString(message)
                 for place, (term, crc) in enumerate(zip(reply.terms, reply.crcs, strict=True)):
                     marks.append(EntryMark(reply.first_index + place, term, crc))

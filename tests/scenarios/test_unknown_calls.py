@@ -16,6 +16,7 @@ from dledger_client.errors import NoPermission, OffsetBehind, TopicExists, Unkno
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.client.fake_member import FakeCluster
+from tests.unit.client.helpers import eventually
 from tests.unit.state.kit import Driven, code_of, create
 
 LOST = DledgerError(Code.UNKNOWN_OUTCOME, "the answer was lost")
@@ -209,3 +210,24 @@ def test_a_creation_that_comes_after_the_deletion_makes_nothing() -> None:
     driven.one(DeleteTopic(made.topic.topic_id))
     assert code_of(driven.one(create())) is Code.TOPIC_EXISTS
     assert driven.machine.queries.topic_by_name(made.topic.name) is None
+
+
+def test_a_write_that_its_closed_client_had_on_its_way_is_unknown() -> None:
+    """Whether others share its connections or not; the member carries it out in any case."""
+
+    async def body() -> None:
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.bootstrap) as other:
+            for is_shared in (True, False):
+                closed = await AsyncAdmin(cluster.bootstrap).start()
+                await closed.groups()
+                if not is_shared:
+                    await other.close()
+                member = cluster.leader()
+                before, member.held["CommitOffsets"] = len(member.calls), asyncio.Event()
+                call = asyncio.create_task(closed.commit_offsets("g", {("t", 0): 7}))
+                await eventually(lambda: len(member.calls) > before, "it is on its way")  # noqa: B023
+                await closed.close()
+                with pytest.raises(UnknownOutcome, match="closed during the call"):
+                    await call
+
+    run(body())

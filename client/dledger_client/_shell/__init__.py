@@ -2,7 +2,7 @@
 
 answers   Answers of members as values that users see
 calls     Every unary method that the client calls: one table
-cluster   A client's connection to a cluster: routes that renew themselves, calls with their tries
+cluster   A client's view of a cluster: its routes, calls with their tries
 consumer  A consumer's engine: fetch streams around `ConsumerCore`
 driver    What both engines do around their cores: actions, timer, tasks, the end
 fork      What a fork leaves of clients
@@ -13,4 +13,5 @@ runner    How an awaitable is run: awaited, or on the background loop of the blo
 unclosed  Producers that nobody closed
 wire      Channels to members and name servers, single tries of calls, errors
 group/    Consumers in groups: sessions, claims, listeners
+sharing/  Connections and the watch of routes that clients of one loop share
 """

@@ -1,12 +1,8 @@
-"""A client's connection to a cluster: routes that renew themselves, calls that find their member.
+"""A client's view of a cluster: routes that renew themselves, calls that find their member.
 
-Owns: the watch of routes and its sources, refreshing on suspicion, tries of unary calls. Not: what
-routes mean (`_core/routes.py`), streams of messages.
-
-The client watches one source at a time: the addresses given by the user in turn (name servers or
-members, both serve routes). When all of them fail, it watches the members that routes have named. A
-source that hangs without closing its connection tells nothing new. So code that suspects a leader
-calls `refresh`, which asks some *other* addresses once.
+Owns: the routes and the choice of members of one client, tries of unary calls. Not: connections and
+the watch of routes, which clients share (`sharing/connections.py`), what routes mean
+(`_core/routes.py`), streams of messages.
 """
 
 import asyncio
@@ -15,28 +11,23 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import grpc.aio
-from google.protobuf.message import DecodeError
-
 from dledger_client import _machine
 from dledger_client._core.members import MemberChoice
 from dledger_client._core.retry import backoff
 from dledger_client._core.routes import RouteChange, RouteTable
-from dledger_client._shell import calls, fork
-from dledger_client._shell.wire import Channels, Method, Reply, Request
+from dledger_client._shell import fork
+from dledger_client._shell.sharing.connections import (
+    REFRESH_INTERVAL,
+    SharedConnections,
+    shared_connections,
+)
+from dledger_client._shell.sharing.own_calls import OwnCalls
+from dledger_client._shell.wire import Method, Reply, Request
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientClosed, ClientError, DeadlineExpired, error_of
 from dledger_proto.errors import Code
-from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
-from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import broker_pb2, routes_pb2
 
-REFRESH_SOURCES: Final = 3
-REFRESH_TIMEOUT: Final = 1.0
-REFRESH_INTERVAL: Final = 0.1
-"""Seconds between refreshes, at least."""
-FIRST_ANSWER_TIMEOUT: Final = 1.0
-"""Seconds for a watched source to send its first answer."""
 LEADERLESS_CODES: Final = frozenset((Code.NO_LEADER, Code.NOT_LEADER, Code.UNAVAILABLE))
 
 _LOG = logging.getLogger("dledger_client")
@@ -52,15 +43,12 @@ class Cluster:
         # It spreads load and guards nothing.
         self.generator = random.Random(_machine.random_bytes(16))  # noqa: S311
         self._bootstrap = list(bootstrap)
-        self.generator.shuffle(self._bootstrap)
-        self.channels = Channels(config, self._member_ready)
         self._listeners: list[Callable[[RouteChange], None]] = []
         self._ready_listeners: list[Callable[[str, bool], None]] = []
         self._loaded = asyncio.Event()
         self._changed = asyncio.Event()
-        self._watched = ""
-        self._watcher: asyncio.Task[None] | None = None
-        self._refresher: asyncio.Task[None] | None = None
+        self._shared: SharedConnections | None = None
+        self._calls: OwnCalls | None = None
         self._is_closed = False
 
     @staticmethod
@@ -80,10 +68,17 @@ class Cluster:
         if self._is_closed:
             raise ClientClosed(Code.CLOSED, "this client is closed")
         fork.opened(self)
-        if self._watcher is None:
-            self._watcher = asyncio.get_running_loop().create_task(
-                self._watch(), name="dledger routes"
-            )
+        if self._shared is None:
+            self._shared = shared_connections(self._bootstrap, self.config)
+            self._calls = OwnCalls(self._shared.channels)
+            self._shared.join(self)
+
+    @property
+    def channels(self) -> OwnCalls:
+        """What this client calls; ClientClosed before `start`."""
+        if self._calls is None:
+            raise ClientClosed(Code.CLOSED, "this client is not started")
+        return self._calls
 
     async def wait_loaded(self, timeout: float) -> None:
         """Wait for the first routes; DeadlineExpired after `timeout` seconds."""
@@ -101,27 +96,37 @@ class Cluster:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosed(Code.CLOSED, "this client is closed")
-        if self._watcher is None:
+        if self._shared is None:
             raise ClientClosed(Code.CLOSED, "this client is not started")
 
     async def close(self) -> None:
-        """End all tasks and close all channels; calls that wait end as ClientClosed."""
+        """End the calls of this client, and the connections when nobody else shares them.
+
+        Calls that wait end as ClientClosed, writes on their way as UnknownOutcome.
+        """
         self._is_closed = True
         self._loaded.set()
         self._changed.set()
-        for task in (self._watcher, self._refresher):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-        # The traceback of an ended task holds its stream, and that the channel.
-        self._watcher = self._refresher = None
-        await self.channels.close()
+        self._listeners.clear()
+        self._ready_listeners.clear()
+        if self._shared is not None and self._calls is not None:
+            self._calls.end()
+            await self._shared.leave(self)
         fork.closed(self)
 
     # Routes.
 
+    def adopt(self, known: RouteTable) -> None:
+        """Take in what the clients that share were told before this one came."""
+        if not self._is_closed:
+            change = self.routes.adopt(known)
+            self._note_loaded()
+            self._tell(change)
+
     def apply(self, reply: routes_pb2.RoutesReply) -> None:
         """Take in an answer with routes, from any source."""
+        if self._is_closed:
+            return
         if self.routes.cluster and reply.cluster and reply.cluster != self.routes.cluster:
             _LOG.warning(
                 "ignored routes of cluster %s: this client belongs to %s",
@@ -131,12 +136,13 @@ class Cluster:
             return
         was_loaded = self.routes.is_loaded
         change = self.routes.apply(reply)
-        if self.routes.is_loaded and self.routes.cluster:
-            self._loaded.set()
-        if change.members:
-            self.channels.keep_warm(self.routes.addresses())
+        self._note_loaded()
         if change or not was_loaded:
             self._tell(change)
+
+    def _note_loaded(self) -> None:
+        if self.routes.is_loaded and self.routes.cluster:
+            self._loaded.set()
 
     def apply_topic(self, topic: broker_pb2.Topic) -> None:
         """Take in a topic from an answer of administration."""
@@ -151,84 +157,21 @@ class Cluster:
         for listener in self._listeners:
             listener(change)
 
-    def _member_ready(self, address: str, is_ready: bool) -> None:
+    def member_ready(self, address: str, is_ready: bool) -> None:
+        """Take in that a connection came up or broke."""
         self.members.set_ready(address, is_ready=is_ready)
         for listener in self._ready_listeners:
             listener(address, is_ready)
 
-    async def _watch(self) -> None:
-        """Watch one source after the other, without end."""
-        failures = 0
-        while True:
-            sources = self._bootstrap
-            if failures >= len(sources):
-                sources = list(dict.fromkeys([*sources, *self.routes.addresses()]))
-            self._watched = sources[failures % len(sources)]
-            try:
-                if await self._watch_source(self._watched):
-                    failures = 0
-            except (grpc.aio.AioRpcError, TimeoutError, DecodeError) as error:
-                _LOG.debug("routes from %s: %s", self._watched, error)
-            failures += 1
-            if failures % max(1, len(self._bootstrap)) == 0:
-                await asyncio.sleep(self._pause(failures))
-
-    def _pause(self, failures: int) -> float:
-        rounds = failures // max(1, len(self._bootstrap))
-        pause_ms = min(RECONNECT_BACKOFF_MIN_MS << min(rounds - 1, 10), RECONNECT_BACKOFF_MAX_MS)
-        return pause_ms / 1_000 * self.generator.uniform(0.5, 1.0)
-
-    async def _watch_source(self, address: str) -> bool:
-        """Follow one source until its stream ends; return whether it gave anything."""
-        request = routes_pb2.RoutesRequest().SerializeToString()
-        stream = raw_read(self.channels.to(address), calls.WATCH_ROUTES)(request)
-        answered = False
-        try:
-            while True:
-                timeout = None if answered else FIRST_ANSWER_TIMEOUT
-                async with asyncio.timeout(timeout):
-                    message = await stream.read()
-                if not isinstance(message, bytes):
-                    return answered
-                answered = True
-                self.apply(routes_pb2.RoutesReply.FromString(message))
-        except grpc.aio.AioRpcError:
-            if answered:
-                return True
-            raise
-        finally:
-            stream.cancel()
-
     def refresh(self) -> None:
         """Ask some addresses, other than the watched one, for routes; at most once at a time."""
-        if self._is_closed or (self._refresher is not None and not self._refresher.done()):
-            return
-        self._refresher = asyncio.get_running_loop().create_task(
-            self._refresh(), name="dledger refresh"
-        )
+        if self._shared is not None and not self._is_closed:
+            self._shared.refresh()
 
     async def refreshed(self) -> None:
         """Wait until a refresh, this one or the one under way, has its answers or gave up."""
-        self.refresh()
-        if self._refresher is not None:
-            await asyncio.wait([self._refresher])
-
-    async def _refresh(self) -> None:
-        addresses = list(dict.fromkeys([*self.routes.addresses(), *self._bootstrap]))
-        others = [address for address in addresses if address != self._watched] or addresses
-        chosen = self.generator.sample(others, min(REFRESH_SOURCES, len(others)))
-        await asyncio.gather(asyncio.sleep(REFRESH_INTERVAL), *map(self._refresh_from, chosen))
-
-    async def _refresh_from(self, address: str) -> None:
-        try:
-            reply = await self.channels.call(
-                address, calls.GET_ROUTES, routes_pb2.RoutesRequest(), group="",
-                timeout=REFRESH_TIMEOUT,
-            )  # fmt: skip
-        except ClientError as error:
-            _LOG.debug("routes from %s: %s", address, error)
-        else:
-            self.apply(reply)
+        if self._shared is not None and not self._is_closed:
+            await self._shared.refreshed()
 
     # Calls.
 

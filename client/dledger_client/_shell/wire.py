@@ -142,19 +142,27 @@ class Channels:
         *,
         group: str,
         timeout: float,
+        running: set[grpc.aio.Call] | None = None,
     ) -> Reply:
-        """Make one try of a call at one address; ClientError. `timeout` in seconds."""
-        unary = raw_unary(self.to(address), method.path)
+        """Make one try of a call at one address; ClientError. `timeout` in seconds.
+
+        While it is under way it is in `running`.
+        """
+        call = raw_unary(self.to(address), method.path)(
+            request.SerializeToString(),
+            timeout=max(timeout, 0.001),  # zero would mean no deadline
+            metadata=group_metadata(group),
+        )
+        running = set() if running is None else running
+        running.add(call)
         try:
-            answer = await unary(
-                request.SerializeToString(),
-                timeout=max(timeout, 0.001),  # zero would mean no deadline
-                metadata=group_metadata(group),
-            )
+            answer = await call
         except grpc.aio.AioRpcError as error:
             broken = failure(error, write=method.is_write)
             broken.repeatable = method.is_repeatable
             raise broken from None
+        finally:
+            running.discard(call)
         return method.reply.FromString(answer)
 
     async def close(self) -> None:

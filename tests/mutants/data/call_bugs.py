@@ -60,6 +60,18 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         [f"{SCRIPTS}.test_an_offset_that_is_behind_after_an_unknown_try_is_unknown"],
     ),
     Mutant(
+        "closed-write-is-definite",
+        "a write that was on its way when its client closed is told as not done",
+        [
+            Edit(
+                "dledger_client._shell.sharing.own_calls:_ended",
+                "Code.UNKNOWN_OUTCOME if write else Code.CLOSED",
+                "Code.CLOSED",
+            )
+        ],
+        [f"{SCRIPTS}.test_a_write_that_its_closed_client_had_on_its_way_is_unknown"],
+    ),
+    Mutant(
         "refusal-hides-unknown",
         "of a call to several groups the first error is told, unknown or not",
         [Edit("dledger_client._shell.queries:_all", "(*unknown, *errors)", "errors")],

@@ -2,6 +2,8 @@
 
 Owns: the way of an error that a client's task raises to the world, and where real clients begin to
 look for the cluster. A client that is down does nothing, and hears nothing of what it asked before.
+Each process has a loop of its own; so clients of the product share connections within a process,
+and never across two.
 """
 
 from collections.abc import Coroutine, Sequence

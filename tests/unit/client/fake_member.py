@@ -70,6 +70,7 @@ class FakeCluster:
         self.groups: dict[str, ModelGroup] = {}
         self.members: dict[str, FakeMember] = {}
         self.topics = {"t": [("a", 2)]} if topics is None else topics
+        self.name = "fake"
         self.created = 0
         self.auto_create = True
         self.offsets: dict[tuple[str, bytes, int], int] = {}
@@ -110,7 +111,7 @@ class FakeCluster:
         return self.members[state.members[state.leader]]
 
     def routes(self, *, full: bool = True) -> routes_pb2.RoutesReply:
-        reply = routes_pb2.RoutesReply(full=full, cluster="fake")
+        reply = routes_pb2.RoutesReply(full=full, cluster=self.name)
         for group in self.groups.values():
             route = group.route()
             for row in route.members:
@@ -173,6 +174,10 @@ class FakeMember:
         self.calls: list[str] = []
         self.requests: list[bytes] = []
         """Of `calls`, in their order."""
+        self.peers: set[str] = set()
+        """Connections on which anything was asked."""
+        self.held: dict[str, asyncio.Event] = {}
+        """What calls of a name wait for."""
         self.call_errors: deque[DledgerError] = deque()
         self.break_fetch_after = -1
         """Frames until a fetch stream breaks; -1: never."""
@@ -241,8 +246,11 @@ class FakeMember:
         self, name: str, function: Callable[[bytes], Awaitable[Message]]
     ) -> Callable[[bytes, RawContext], Awaitable[bytes]]:
         async def serve(request: bytes, context: RawContext) -> bytes:
+            self.peers.add(context.peer())
             self.calls.append(name)
             self.requests.append(request)
+            if name in self.held:
+                await self.held[name].wait()
             if self.call_errors:
                 await abort(context, self.call_errors.popleft())
             try:
@@ -255,6 +263,7 @@ class FakeMember:
     # Append.
 
     async def _append(self, _requests: AsyncIterator[bytes], context: RawContext) -> None:
+        self.peers.add(context.peer())
         self.streams += 1
         while (frame := await read_frame(context)) is not None:
             self.frames += 1
@@ -298,6 +307,7 @@ class FakeMember:
 
     async def _fetch(self, data: bytes, context: RawContext) -> None:
         request = pb.FetchRequest.FromString(data)
+        self.peers.add(context.peer())
         self.fetches.append(request)
         if self.hang_fetch:
             await asyncio.Event().wait()
@@ -473,6 +483,7 @@ class FakeMember:
         return self.cluster.routes().SerializeToString()
 
     async def _watch_routes(self, _data: bytes, context: RawContext) -> None:
+        self.peers.add(context.peer())
         pushed: asyncio.Queue[routes_pb2.RoutesReply] = asyncio.Queue()
         self.cluster.watchers.append(pushed)
         try:
