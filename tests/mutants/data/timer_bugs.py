@@ -16,8 +16,8 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.timers.firing:TimerFiring.run",
-                "max(self._view.host.time_ms or 0,",
-                "max(self._view.clock.wall_ms(),",
+                "now_ms = self._view.now_ms",
+                "now_ms = self._view.clock.wall_ms()",
             )
         ],
         [f"{FIRING}.test_a_timer_fires_by_the_groups_time_whatever_the_leaders_clock_says"],
