@@ -215,8 +215,9 @@ class ScheduleSet:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDeleted:
-    """The schedule is gone; the last occurrence that it sent, or could have sent, was due then."""
+    """The schedule is gone; the last message that it sent, or could have sent, was due then."""
 
+    schedule_id: bytes
     last_due_ms: int
 
 

@@ -88,6 +88,7 @@ EFFECTS: Final = (
     "dead letters",
     "dead letters sent again",
     "timers fired",
+    "scheduled messages",
     "delayed records recalled",
     "resets",
     "commits fenced",

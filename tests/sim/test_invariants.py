@@ -146,4 +146,4 @@ def test_every_invariant_is_in_the_set() -> None:
         type(each).__name__
         for each in InvariantSet("abc", Contents(), lambda name: None, list, lambda: 0).all
     }
-    assert len(found) == 16
+    assert len(found) == 17

@@ -86,4 +86,4 @@ class DeleteSchedule(Command[ScheduleDeleted]):
         if known is None:
             return Refused(Code.NOT_FOUND, f"the topic has no schedule {self.name!r} here")
         state.schedules.delete(known)
-        return ScheduleDeleted(known.last_due_ms)
+        return ScheduleDeleted(known.schedule_id, known.last_due_ms)

@@ -16,9 +16,11 @@ from dledger_client._core.routes import TopicRoute
 from dledger_client.errors import (
     ClientError,
     InvalidRequest,
+    NoPermission,
     NothingFound,
     OffsetOutOfRange,
     Overloaded,
+    QueueNotFound,
     TopicNotFound,
     Unavailable,
     UnknownOutcome,
@@ -66,11 +68,15 @@ LIMIT: Final = 1_000_000
 """Of a lookup by key: more than a world stores."""
 BUSY: Final = (Unavailable, Overloaded, UnknownOutcome)
 """What a call that only reads may end with while members fail."""
+UNFIT: Final = (TopicNotFound, NothingFound, NoPermission, QueueNotFound, InvalidRequest)
+"""What a call about a schedule may end with, because its topic is deleted, closed or smaller."""
+SCHEDULES: Final = ("a", "b")
+CRONS: Final = ("* * * * * *", "*/3 * * * * *")
 RULES: Final = frozenset((Code.TOPIC_EXISTS, Code.TOPIC_NOT_FOUND, Code.INVALID_ARGUMENT))
 """Refusals that the state of a topic explains."""
 ACTIONS: Final = {
     "change": 4, "describe": 2, "list": 1, "look up": 4, "bounds": 1, "look on": 1, "hold": 2,
-    "list holds": 1, "groups": 3,
+    "list holds": 1, "groups": 3, "schedules": 2,
 }  # fmt: skip
 """How often each comes."""
 HOLD_MS: Final = (1_000, 5_000, 60_000)
@@ -93,6 +99,7 @@ class RealAdmin:
         self._holds: dict[str, QueueHold] = {}
         """By owner: what this administrator was told that it holds. No owner holds twice."""
         self._holds_asked = 0
+        self._has_ended = False
         self._process: ClientProcess | None = None
 
     def start(self) -> None:
@@ -117,6 +124,8 @@ class RealAdmin:
         while self.running:
             await asyncio.sleep(self._random.expovariate(1 / self._interval))
             await self._turn(admin)
+        await self._delete_schedules(admin)
+        self._has_ended = True
         await admin.close()
         self._process.end()
 
@@ -136,6 +145,8 @@ class RealAdmin:
                 await self._hold(admin)
             case "groups":
                 await self._consumer_groups.turn(admin)
+            case "schedules":
+                await self._schedule(admin)
             case "list holds":
                 await self._list_holds(admin)
             case _:
@@ -251,6 +262,38 @@ class RealAdmin:
             raise Violation(Property.TOPICS, f"{sorted(others)} are listed, in {routes}")
         for name, history in self.histories.items():
             history.seen(found.get(name))
+
+    # Schedules.
+
+    async def _schedule(self, admin: AsyncAdmin) -> None:
+        """Set, replace, delete or list schedules of a topic; `invariants` judges what they send."""
+        topic = self._history().name
+        name = self._random.choice(SCHEDULES)
+        work: Awaitable[object]
+        drawn = self._random.random()
+        if drawn < 0.6:
+            work = admin.set_schedule(topic, name, self._random.choice(CRONS), b"scheduled")
+        elif drawn < 0.8:
+            work = admin.delete_schedule(topic, name)
+        else:
+            work = admin.schedules()
+        try:
+            await work
+        except (*BUSY, *UNFIT) as error:
+            self._oracle.counts[f"schedules {error.code.name}"] += 1
+
+    async def _delete_schedules(self, admin: AsyncAdmin) -> None:
+        """Delete every schedule: in the end the groups are to be idle."""
+        while True:
+            try:
+                left = await admin.schedules()
+                for each in left:
+                    await admin.delete_schedule(each.topic, each.name)
+            except (*BUSY, *UNFIT):
+                await asyncio.sleep(0.5)
+            else:
+                if not left:
+                    return
 
     # What the producers' topic holds.
 
@@ -368,6 +411,8 @@ class RealAdmin:
 
     def why_not_agreed(self) -> str:
         """Tell which member does not hold the topics of the control group; empty: all do."""
+        if not self._has_ended:
+            return "the administrator deletes its schedules"
         due: object = None
         for group in self._world.groups.values():
             for name, member in group.members.items():

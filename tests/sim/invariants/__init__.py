@@ -25,6 +25,7 @@ from tests.sim.invariants.delivery.producer_verdicts import ProducerVerdicts
 from tests.sim.invariants.delivery.progress import ProgressHistory
 from tests.sim.invariants.delivery.queue_contents import Contents, QueueContents
 from tests.sim.invariants.delivery.right_stamps import RightStamps
+from tests.sim.invariants.delivery.schedules import Schedules
 from tests.sim.invariants.delivery.trims_and_holds import TrimsAndHolds
 from tests.sim.world.clock import MemberClock
 
@@ -47,6 +48,7 @@ class InvariantSet:
         self.stamps = RightStamps(facts, clocks, true_ms)
         self.trims = TrimsAndHolds(facts, self.contents, self.stamps)
         self.progress = ProgressHistory(facts)
+        self.schedules = Schedules(facts)
         self.offsets = OffsetsNeverBack(facts, self.contents, self.progress.groups)
         self.all: list[Invariant] = [
             LogMatching(facts),
@@ -64,5 +66,6 @@ class InvariantSet:
             self.progress,
             self.offsets,
             self.trims,
+            self.schedules,
             DurableBeforeVisible(facts, hard_state),
         ]

@@ -213,6 +213,7 @@ class World:
             counts += group.observer.counts
             counts["batches fenced"] += group.invariants.verdicts.fenced_count
             counts["batches repeated"] += group.invariants.verdicts.repeat_count
+            counts["scheduled messages"] += group.invariants.schedules.sent_count
             counts["batches too old to know"] += group.invariants.verdicts.forgotten_count
         counts["records expired"] += self.contents.expired
         if self.shared is not None:

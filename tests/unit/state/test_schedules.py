@@ -108,7 +108,8 @@ def test_a_schedule_that_is_replaced_sends_nothing_a_second_time() -> None:
 def test_a_deleted_schedule_sends_no_more() -> None:
     driven, schedule = with_schedule()
     driven.append(occurrence(schedule, 9_000), time_ms=9_000)
-    assert driven.one(DeleteSchedule(TOPIC, "daily")) == ScheduleDeleted(9_000)
+    deleted = ScheduleDeleted(schedule.schedule_id, 9_000)
+    assert driven.one(DeleteSchedule(TOPIC, "daily")) == deleted
     assert code_of(driven.append(occurrence(schedule, 9_500), time_ms=9_500)[0]) is Code.NOT_FOUND
     assert code_of(driven.one(DeleteSchedule(TOPIC, "daily"))) is Code.NOT_FOUND
     assert driven.machine.queries.queue_bounds(TOPIC, 1) == (0, 1)
