@@ -23,6 +23,7 @@ import errno
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import lmdb
@@ -73,12 +74,11 @@ class _Seals:
         found = self._newer.pop(key, None)
         return self._older.pop(key, None) if found is None else found
 
-    def set(self, key: bytes, seal: int) -> None:
-        """Keep the seal of a row."""
-        newer = self._newer
-        newer[key] = seal
-        if len(newer) >= SEALS_KEPT:
-            self._older, self._newer = newer, {}
+    def keep(self, saved: dict[bytes, int]) -> None:
+        """Keep the seals of the rows of a save, at most the last SEALS_KEPT of them."""
+        if len(self._newer) + len(saved) > SEALS_KEPT:
+            self._older, self._newer = self._newer, {}
+        self._newer.update(islice(saved.items(), max(len(saved) - SEALS_KEPT, 0), None))
 
 
 class LmdbBase:
@@ -246,39 +246,40 @@ class LmdbBase:
     ) -> Totals:
         """Write the rows; return the totals with them."""
         count, total = self._totals.rows, self._totals.seals
-        seals = self._seals
-        for key, value in rows:
-            old = seals.pop(key)
-            if value is None:
-                if old is None:
-                    old = self._seal_on_disk(transaction, key)
-                if old is not None:
-                    if not transaction.delete(key):
+        known, pack, put = self._seals.pop, _SEAL.pack, transaction.put
+        saved: dict[bytes, int] = {}
+        with transaction.cursor() as cursor:
+            take = cursor.pop
+            for key, value in rows:
+                old = known(key)
+                if value is None:
+                    # One search finds and deletes the row.
+                    gone = take(key)
+                    if gone is not None:
+                        count -= 1
+                        total -= self._checked_seal(key, bytes(gone)) if old is None else old
+                    elif old is not None:
                         raise damaged(self._path, f"a row that was saved is gone: {key.hex()}")
-                    count -= 1
+                    continue
+                saved[key] = seal = crc32c(value, crc32c(key, len(key)))
+                sealed = value + pack(seal)
+                if old is None and put(key, sealed, overwrite=False):
+                    count += 1
+                else:
+                    if old is None:
+                        view = transaction.get(key)
+                        assert view is not None, "LMDB says that the key exists"
+                        old = self._checked_seal(key, bytes(view))
+                    put(key, sealed)
                     total -= old
-                continue
-            seal = crc32c(value, crc32c(key, len(key)))
-            sealed = value + _SEAL.pack(seal)
-            if old is None and transaction.put(key, sealed, overwrite=False):
-                count += 1
-            else:
-                if old is None:
-                    old = self._seal_on_disk(transaction, key)
-                    assert old is not None, "LMDB says that the key exists"
-                transaction.put(key, sealed)
-                total -= old
-            total += seal
-            seals.set(key, seal)
+                total += seal
+        self._seals.keep(saved)
         return Totals(count, total & SUM_MASK, transaction.id())
 
-    def _seal_on_disk(self, transaction: lmdb.Transaction, key: bytes) -> int | None:
-        """Return the seal of a saved row; None when there is none."""
-        view = transaction.get(key)
-        if view is None:
-            return None
-        sealed = bytes(view)
-        unseal(self._path, key, sealed)
+    def _checked_seal(self, key: bytes, sealed: bytes) -> int:
+        """Return the seal of a saved row."""
+        if crc32c(sealed, crc32c(key, len(key))) != RESIDUE:
+            raise damaged_row(self._path, key)
         return seal_in(sealed)
 
     def close(self) -> None:

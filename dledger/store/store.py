@@ -141,7 +141,7 @@ class Flush:
         """Write and sync, all or nothing; StoreFull or StoreFailed. In the dedicated thread."""
         assert not self.is_done, "a flush is executed once"
         values = self.overlay.values
-        rows = [(key, values[key]) for key in self.overlay.sort()]
+        rows = ((key, values[key]) for key in self.overlay.sort())
         self._base.save(rows, self.overlay.size_bytes)
         self.is_done = True
 

@@ -390,7 +390,7 @@ STATE_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.store.lmdb_store:LmdbBase._write",
-                "total -= old\n            total",
+                "total -= old\n                total",
                 "total",
             )
         ],
