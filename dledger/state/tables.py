@@ -22,7 +22,7 @@ not in it: they say how far this member is.
 import enum
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dledger.store.store import LOCAL_PREFIX, Row, StateStore
@@ -117,6 +117,20 @@ class Writer:
         """Remove a row."""
         self._parts += (_WRITE.pack(_DELETE, len(key), 0), key)
         self.store.delete(key)
+
+    def put_all(self, rows: Sequence[Row]) -> None:
+        """Set many rows, as `put` does one."""
+        parts, head = self._parts, _WRITE.pack
+        for key, value in rows:
+            parts += (head(_PUT, len(key), len(value)), key, value)
+        self.store.put_all(rows)
+
+    def delete_all(self, keys: Sequence[bytes]) -> None:
+        """Remove many rows whose keys have one size, as `delete` does one."""
+        if keys:
+            head = _WRITE.pack(_DELETE, len(keys[0]), 0)
+            self._parts += (head, head.join(keys))
+            self.store.delete_all(keys)
 
     def digest(self, before: bytes, ref: EntryRef, time_ms: int) -> bytes:
         """Return the digest after an entry whose writes are these, and forget them."""

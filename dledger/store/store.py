@@ -19,6 +19,7 @@ one flush is in flight; keys are 1 to KEY_SIZE_MAX bytes.
 
 import heapq
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from operator import itemgetter
 from typing import Final, Protocol
 
@@ -107,6 +108,23 @@ class Overlay:
             self.size_bytes += size + len(key) + ROW_OVERHEAD_BYTES
         values[key] = value
 
+    def set_all(self, rows: Iterable[tuple[bytes, Value | None]]) -> None:
+        """Set many, as `set` does one."""
+        values, added = self.values, self._unsorted
+        grown = 0
+        for key, value in rows:
+            if key in values:
+                old = values[key]
+                grown -= 0 if old is None else len(old)
+            else:
+                assert 0 < len(key) <= KEY_SIZE_MAX, f"key of {len(key)} bytes"
+                added.append(key)
+                grown += len(key) + ROW_OVERHEAD_BYTES
+            if value is not None:
+                grown += len(value)
+            values[key] = value
+        self.size_bytes += grown
+
     def sort(self) -> SortedList[bytes]:
         """Return all keys in order."""
         if self._unsorted:
@@ -177,6 +195,10 @@ class StateStore:
         assert 0 < len(key) <= KEY_SIZE_MAX, f"key of {len(key)} bytes"
         self._overlay.set(key, value)
 
+    def put_all(self, rows: Iterable[Row]) -> None:
+        """Set the values of many keys."""
+        self._overlay.set_all(rows)
+
     def append(self, key: bytes, suffix: bytes, *, is_new: bool = False) -> None:
         """Extend the value of a key; a missing key counts as empty.
 
@@ -196,6 +218,10 @@ class StateStore:
     def delete(self, key: bytes) -> None:
         """Remove a key; no effect when it is missing."""
         self._overlay.set(key, None)
+
+    def delete_all(self, keys: Iterable[bytes]) -> None:
+        """Remove many keys, as `delete` does one."""
+        self._overlay.set_all(zip(keys, repeat(None)))
 
     def scan(self, start: bytes, stop: bytes, limit: int, *, reverse: bool = False) -> list[Row]:
         """Return up to `limit` rows with start <= key < stop, ascending or, reversed, from stop."""

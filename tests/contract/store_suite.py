@@ -19,7 +19,19 @@ KEYS = [bytes((first, second)) for first in (1, 2, 0xFF) for second in range(6)]
 Step = tuple[str, bytes, bytes]
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["put", "append", "delete", "freeze", "execute", "finish", "scan"]),
+        st.sampled_from(
+            [
+                "put",
+                "append",
+                "delete",
+                "put all",
+                "delete all",
+                "freeze",
+                "execute",
+                "finish",
+                "scan",
+            ]
+        ),
         st.sampled_from(KEYS),
         st.binary(max_size=5),
     ),
@@ -55,6 +67,14 @@ class Driven:
             case "delete":
                 self.store.delete(key)
                 self.rows.pop(key, None)
+            case "put all":
+                rows = dict.fromkeys(KEYS[: 1 + len(value)], value)
+                self.store.put_all(rows.items())
+                self.rows.update(rows)
+            case "delete all":
+                self.store.delete_all(KEYS[: 1 + len(value)])
+                for gone in KEYS[: 1 + len(value)]:
+                    self.rows.pop(gone, None)
             case "freeze" if self.flush is None:
                 self.flush, self.executed = self.store.freeze(), False
             case "execute" if self.flush is not None and not self.executed:
@@ -156,6 +176,27 @@ class StoreSuite:
             assert store.unsaved_bytes == 0
             assert store.get(b"a") is None
 
+    def test_many_rows_count_as_each_by_itself(self, make_store: MakeStore) -> None:
+        """Also where they replace rows that are longer, shorter, deleted, or were appended to."""
+        sizes: list[list[int]] = [[], []]
+        for together in (False, True):
+            with make_store() as store:
+                for at, value in enumerate((b"short", b"much longer than before", b"", b"again")):
+                    store.append(b"appended", b"x" * 9)
+                    rows = [(b"appended", value)] + [(key, value) for key in KEYS[at : at + 4]]
+                    if together:
+                        store.put_all(rows)
+                    for key, _ in () if together else rows:
+                        store.put(key, value)
+                    sizes[together].append(store.unsaved_bytes)
+                    gone = KEYS[at + 1 : at + 6]
+                    if together:
+                        store.delete_all(gone)
+                    for key in () if together else gone:
+                        store.delete(key)
+                    sizes[together].append(store.unsaved_bytes)
+        assert sizes[True] == sizes[False]
+
     def test_misuse_is_an_assertion(self, make_store: MakeStore) -> None:
         """One flush at a time, finished only after it was executed, keys within their limit."""
         with make_store() as store:
@@ -163,6 +204,8 @@ class StoreSuite:
                 store.put(b"", b"x")
             with pytest.raises(AssertionError, match="key of 512 bytes"):
                 store.append(b"k" * 512, b"x")
+            with pytest.raises(AssertionError, match="key of 512 bytes"):
+                store.put_all([(b"k" * 512, b"x")])
             store.put(b"a", b"1")
             flush = store.freeze()
             assert flush is not None

@@ -20,9 +20,10 @@ the table stays near its live size, and all members delete the same rows.
 """
 
 import struct
+from itertools import groupby
 from typing import Final, NamedTuple
 
-from dledger.state.queues.table import QueueId, QueueTable
+from dledger.state.queues.table import QueueTable
 from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after
 from dledger.state.topics.table import TopicTable
 from dledger_proto.batch.codec import BatchHeader
@@ -41,6 +42,9 @@ _START: Final = PREFIX[Table.MESSAGE_IDS]
 _STOP: Final = after(_START)
 _SWEEP_KEY: Final = PREFIX[Table.META] + b"sweep"
 _PRODUCER_KEY_SIZE: Final = 17
+
+IdRow = tuple[int, int, int, int, bytes]
+"""Base number, record count, queue, base offset and topic id, as in a row."""
 
 
 class MessagePlace(NamedTuple):
@@ -79,30 +83,38 @@ class MessageIdIndex:
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """Index an appended batch."""
-        queue_id = header.topic_id, header.queue
-        self.record_at(
-            header.producer_id, header.base_number, header.record_count, queue_id, base_offset
-        )
+        number, count = header.base_number, header.record_count
+        row = ID_ROW.pack(number, count, header.queue, base_offset, header.topic_id)
+        self._append(header.producer_id, number // BUCKET_NUMBERS, [row], count)
 
-    def record_at(
-        self, producer_id: bytes, number: int, count: int, queue_id: QueueId, base_offset: int
-    ) -> None:
-        """Index `count` records with consecutive numbers that a queue has from an offset on."""
+    def record_many(self, producer_id: bytes, rows: list[IdRow]) -> None:
+        """Index parts of batches of one producer, in any order."""
+        rows.sort()
+        for bucket, together in groupby(rows, _bucket_of):
+            counts: list[int] = []
+            packed: list[bytes] = []
+            for row in together:
+                packed.append(ID_ROW.pack(*row))
+                counts.append(row[1])
+            self._append(producer_id, bucket, packed, max(counts))
+
+    def _append(self, producer_id: bytes, bucket: int, rows: list[bytes], records_max: int) -> None:
+        """Append rows to a bucket; `records_max`: of the largest of them."""
         opened = self._open.get(producer_id)
         if opened is None:
             opened = self._load(producer_id)
-        bucket = number // BUCKET_NUMBERS
         if bucket != opened.bucket:
             self._enter(opened, producer_id, bucket)
         if opened.rows >= ROWS_PER_BUCKET_MAX:
             return
         is_new_bucket = not opened.rows
-        row = ID_ROW.pack(number, count, queue_id[1], base_offset, queue_id[0])
-        self._writer.append(opened.key, row, is_new=is_new_bucket)
-        opened.rows += 1
-        if count > opened.records_max:
-            opened.records_max = count
-            self._writer.put(_START + producer_id, RECORDS_MAX_VALUE.pack(count))
+        if len(rows) > 1:
+            del rows[ROWS_PER_BUCKET_MAX - opened.rows :]
+        self._writer.append(opened.key, b"".join(rows), is_new=is_new_bucket)
+        opened.rows += len(rows)
+        if records_max > opened.records_max:
+            opened.records_max = records_max
+            self._writer.put(_START + producer_id, RECORDS_MAX_VALUE.pack(records_max))
         if is_new_bucket and self._sweep is not None:
             self._sweep_some(self._sweep)
 
@@ -178,3 +190,7 @@ class MessageIdIndex:
         if topic is None or topic.deleted:
             return True
         return end_offset <= self._queues.find((topic_id, queue)).minimum
+
+
+def _bucket_of(row: IdRow) -> int:
+    return row[0] // BUCKET_NUMBERS

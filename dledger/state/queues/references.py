@@ -22,13 +22,16 @@ topic; `garbage.py` deletes it some entries later, and its pin with it.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from dledger.state.queues.garbage import Garbage
 from dledger.state.queues.table import NO_POSITION, Queue, QueueTable, origin_key
 from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, Writer, after
-from dledger.state.values import Origin, Reference
+from dledger.state.values import Origin, Reference, Timer
+from dledger.store.store import Row
 from dledger.types import Entry
+from dledger_proto.batch.codec import NO_ID
 
 ORIGIN_ERROR_SIZE_MAX: Final = 1_024
 """Bytes of the error text in an origin; a longer one is cut."""
@@ -96,33 +99,35 @@ class References:
     # References.
 
     def append(
-        self,
-        queue: Queue,
-        reference: Reference,
-        origin: Origin | None,
-        entry: Entry,
-        *,
-        number: int | None = None,
-        stored_ms: int | None = None,
-        has_keys: bool = False,
+        self, queue: Queue, reference: Reference, origin: Origin | None, entry: Entry
     ) -> int:
-        """Append a reference to a queue; return its base offset.
+        """Append a reference to a queue and pin its batch; return its base offset."""
+        number, time_ms = self.new_pin(reference), entry.time_ms
+        timer = Timer(time_ms, number, *queue.id, reference, origin, time_ms, NO_ID, 0, False)
+        return self.append_fired(queue, [timer], entry)[0]
 
-        `number`: the pin of the batch, which the reference takes over; None: it pins the batch.
+    def append_fired(self, queue: Queue, timers: Sequence[Timer], entry: Entry) -> list[int]:
+        """Append what timers hold to their queue; return the base offsets.
+
+        Each reference takes over the pin of its timer.
         """
-        if number is None:
-            number = self.new_pin(reference)
-        if stored_ms is None:
-            stored_ms = entry.time_ms
         place = entry.ref.position
-        base_offset = self._queues.append_reference(queue, reference, place, entry.time_ms)
-        flags = _HAS_KEYS if has_keys else 0
-        value = ORIGIN_HEAD.pack(place, number, reference.position, stored_ms, flags)
-        self._writer.put(origin_key(queue.id, base_offset), value + encode_origin(origin))
-        if has_keys:
-            key = _at_prefix(queue.id, reference.position) + KEY_U64.pack(number)
-            self._writer.put(key, ORIGIN_AT_VALUE.pack(base_offset, stored_ms))
-        return base_offset
+        references = [timer.reference for timer in timers]
+        offsets = self._queues.append_references(queue, references, place, entry.time_ms)
+        prefix = origin_key(queue.id, 0)[:-8]
+        head, packed = ORIGIN_HEAD.pack, KEY_U64.pack
+        rows: list[Row] = []
+        for timer, offset in zip(timers, offsets, strict=True):
+            position, number, stored_ms = timer.reference.position, timer.number, timer.stored_ms
+            value = head(place, number, position, stored_ms, _HAS_KEYS if timer.has_keys else 0)
+            if timer.origin is not None:
+                value += encode_origin(timer.origin)
+            rows.append((prefix + packed(offset), value))
+            if timer.has_keys:
+                key = _at_prefix(queue.id, position) + packed(number)
+                rows.append((key, ORIGIN_AT_VALUE.pack(offset, stored_ms)))
+        self._writer.put_all(rows)
+        return offsets
 
     def record_at(self, queue: Queue, offset: int) -> Reference:
         """Return the reference of one record of a queue; minimum <= offset < maximum."""

@@ -158,17 +158,26 @@ class QueueTable:
         """Append a batch of `count` records; return the offset of its first."""
         base_offset = queue.maximum
         row = ROW.pack(KIND_BATCH, 0, count, size, base_offset, position, time_ms)
-        self._append(queue, row, count, position)
+        self._append(queue, row, 1, base_offset + count, position)
         return base_offset
 
-    def append_reference(self, queue: Queue, reference: Reference, place: int, time_ms: int) -> int:
-        """Append a reference in the entry at position `place`; return its base offset."""
-        base_offset = queue.maximum
-        position, first, count, size = reference
-        row = ROW.pack(KIND_REFERENCE, first, count, size, base_offset, position, time_ms)
-        self._append(queue, row, count, place)
+    def append_references(
+        self, queue: Queue, references: Sequence[Reference], place: int, time_ms: int
+    ) -> list[int]:
+        """Append references in the entry at position `place`; return their base offsets."""
+        pack = ROW.pack
+        offsets: list[int] = []
+        while len(offsets) < len(references):
+            room = ROWS_PER_BLOCK - queue.block_rows or ROWS_PER_BLOCK
+            offset = queue.maximum
+            rows: list[bytes] = []
+            for position, first, count, size in references[len(offsets) : len(offsets) + room]:
+                rows.append(pack(KIND_REFERENCE, first, count, size, offset, position, time_ms))
+                offsets.append(offset)
+                offset += count
+            self._append(queue, b"".join(rows), len(rows), offset, place)
         self._referring[queue.id] = queue
-        return base_offset
+        return offsets
 
     def take_referring(self) -> Sequence[Queue]:
         """Return the queues that took references since the last call."""
@@ -178,16 +187,16 @@ class QueueTable:
         self._referring.clear()
         return referring
 
-    def _append(self, queue: Queue, row: bytes, count: int, place: int) -> None:
-        base_offset = queue.maximum
+    def _append(self, queue: Queue, rows: bytes, count: int, maximum: int, place: int) -> None:
+        """Append so many rows, which fit into one block; `maximum`: the offset behind the last."""
         is_new = queue.block_rows == ROWS_PER_BLOCK or not queue.block_rows
         if is_new:
-            queue.block_base = base_offset
+            queue.block_base = queue.maximum
             queue.block_rows = 0
-            queue.block_key = queue.prefix + KEY_U64.pack(base_offset)
-        self._writer.append(queue.block_key, row, is_new=is_new)
-        queue.block_rows += 1
-        queue.maximum = base_offset + count
+            queue.block_key = queue.prefix + KEY_U64.pack(queue.maximum)
+        self._writer.append(queue.block_key, rows, is_new=is_new)
+        queue.block_rows += count
+        queue.maximum = maximum
         if queue.first_position == NO_POSITION:
             self._set_first(queue, place)
         self._changed[queue.id] = queue

@@ -12,6 +12,8 @@ from typing import ClassVar, Final
 
 from dledger.state.commands.codec import Int64, UInt32, UInt64
 from dledger.state.commands.command import Command
+from dledger.state.lookup.message_ids import IdRow
+from dledger.state.queues.table import QueueId
 from dledger.state.results import Refused, TimerRecalled, TimersFired
 from dledger.state.state import State
 from dledger.state.values import Timer
@@ -20,7 +22,7 @@ from dledger_proto.batch.codec import NO_ID
 from dledger_proto.errors import Code, DledgerError
 
 FIRED_AT_ONCE_MAX: Final = 1_000
-"""Timers that one command fires: about 30 ms of the member's loop."""
+"""Timers that one command fires: about 15 ms of the member's loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,37 +37,42 @@ class FireTimers(Command[TimersFired]):
     at_most: UInt32
 
     def apply(self, state: State, entry: Entry) -> TimersFired | Refused:
-        """Fire in the order of time, and of the log for one time."""
+        """Fire in the order of time, and of the log for one time, each queue's timers together."""
         up_to_ms = min(self.up_to_ms, entry.time_ms)
         limit = min(max(self.at_most, 1), FIRED_AT_ONCE_MAX)
-        due = state.timers.due(up_to_ms, limit)
-        fired = sum(_fire(state, timer, entry) for timer in due)
+        by_queue: dict[QueueId, list[Timer]] = {}
+        for timer in state.timers.take_due(up_to_ms, limit):
+            by_queue.setdefault((timer.topic_id, timer.queue), []).append(timer)
+        fired = _fire(state, by_queue, entry)
         next_due_ms = state.timers.next_due_ms
         more = next_due_ms is not None and next_due_ms <= up_to_ms
         return TimersFired(fired, more)
 
 
-def _fire(state: State, timer: Timer, entry: Entry) -> bool:
-    """Move a timer's records into its queue; False: the queue's topic is deleted."""
-    try:
-        queue = state.queue(timer.topic_id, timer.queue)
-    except DledgerError:
-        state.timers.drop(timer)
-        return False
-    state.timers.remove(timer)
-    base_offset = state.references.append(
-        queue, timer.reference, timer.origin, entry,
-        number=timer.number, stored_ms=timer.stored_ms, has_keys=timer.has_keys,
-    )  # fmt: skip
-    if timer.producer_id != NO_ID:
-        state.message_ids.record_at(
-            timer.producer_id,
-            timer.base_number,
-            timer.reference.record_count,
-            queue.id,
-            base_offset,
-        )
-    return True
+def _fire(state: State, by_queue: dict[QueueId, list[Timer]], entry: Entry) -> int:
+    """Put the records of timers into their queues, each queue's together; return how many fired.
+
+    The timers of a deleted topic fire nothing, and let the log go.
+    """
+    fired = 0
+    by_producer: dict[bytes, list[IdRow]] = {}
+    for (topic_id, number), timers in by_queue.items():
+        try:
+            queue = state.queue(topic_id, number)
+        except DledgerError:
+            for timer in timers:
+                state.references.unpin(timer.reference.position, timer.number)
+            continue
+        offsets = state.references.append_fired(queue, timers, entry)
+        fired += len(timers)
+        for timer, offset in zip(timers, offsets, strict=True):
+            if timer.producer_id != NO_ID:
+                count = timer.reference.record_count
+                row = timer.base_number, count, number, offset, topic_id
+                by_producer.setdefault(timer.producer_id, []).append(row)
+    for producer_id, rows in by_producer.items():
+        state.message_ids.record_many(producer_id, rows)
+    return fired
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ the order in which they were set.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from dledger.state.queues.references import (
@@ -25,10 +26,12 @@ from dledger.state.queues.references import (
 )
 from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after
 from dledger.state.values import Origin, Reference, Timer
+from dledger.store.store import Row
 from dledger_proto.batch.codec import NO_ID
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import TIMERS_FOR_RETRIES, TIMERS_MAX
 
+_KEY: Final = struct.Struct(">BQQ")
 _ROW: Final = struct.Struct("<16sIQIIIq16sQB")
 TARGET_AT: Final = slice(17, 33)
 """Where the id of the target's topic lies in a row: key and value."""
@@ -127,26 +130,63 @@ class TimerTable:
 
     def due(self, up_to_ms: int, limit: int) -> list[Timer]:
         """Return the timers that are due at a time, in their order, at most `limit`."""
+        return [decode_timer(*row) for row in self._due_rows(up_to_ms, limit)]
+
+    def _due_rows(self, up_to_ms: int, limit: int) -> list[Row]:
         stop = _START + KEY_U64.pack(up_to_ms + 1)
         if not self._waiting or self._from >= stop:
             return []
-        return [decode_timer(*row) for row in self._store.scan(self._from, stop, limit)]
+        return self._store.scan(self._from, stop, limit)
 
-    def remove(self, timer: Timer) -> None:
-        """Take a timer out; its pin stays."""
-        key = timer_key(timer.due_ms, timer.number)
-        self._writer.delete(key)
-        if self._from == key:
-            self._from = key + b"\0"
-        if timer.producer_id != NO_ID:
-            id_key = _id_key(timer.producer_id, timer.base_number)
-            if self._store.get(id_key) == key[1:]:
-                self._writer.delete(id_key)
-        self._waiting -= 1
+    def take_due(self, up_to_ms: int, limit: int) -> list[Timer]:
+        """Take out the timers that are due at a time, and return them as `due`; their pins stay."""
+        rows = self._due_rows(up_to_ms, limit)
+        if not rows:
+            return []
+        keys = [key for key, _ in rows]
+        due = [decode_timer(*row) for row in rows]
+        self._remove(keys, due)
+        self._from = keys[-1] + b"\0"
+        return due
+
+    def _remove(self, keys: Sequence[bytes], timers: Sequence[Timer]) -> None:
+        """Delete the rows of timers: by these keys, and by id unless another has the same id."""
+        named = [
+            (timer.producer_id, timer.base_number, timer.reference.record_count, key[1:])
+            for key, timer in zip(keys, timers, strict=True)
+            if timer.producer_id != NO_ID
+        ]
+        named.sort()
+        id_keys = self._id_keys(named)
+        self._writer.delete_all(keys)
+        self._writer.delete_all(id_keys)
+        self._waiting -= len(timers)
+
+    def _id_keys(self, named: Sequence[tuple[bytes, int, int, bytes]]) -> list[bytes]:
+        """Return the keys of table 71 that lead to these timers.
+
+        Given, in order: producer id, first number, count, and to what the key leads. Rows of
+        consecutive numbers are read at once.
+        """
+        found: list[bytes] = []
+        begin = 0
+        for end, (producer_id, number, count, _) in enumerate(named, 1):
+            if end < len(named) and named[end][:2] == (producer_id, number + count):
+                continue
+            first = named[begin][1]
+            start, stop = _id_key(producer_id, first), _id_key(producer_id, number) + b"\0"
+            timers = {value for _, _, _, value in named[begin:end]}
+            rows = self._store.scan(start, stop, number - first + 1)
+            found += [key for key, value in rows if value in timers]
+            begin = end
+        return found
 
     def drop(self, timer: Timer) -> None:
         """Take a timer out for good, and its pin."""
-        self.remove(timer)
+        key = timer_key(timer.due_ms, timer.number)
+        self._remove((key,), (timer,))
+        if self._from == key:
+            self._from = key + b"\0"
         self._references.unpin(timer.reference.position, timer.number)
 
     def find(self, producer_id: bytes, number: int) -> Timer | None:
@@ -206,7 +246,7 @@ class TimerTable:
 
 def timer_key(due_ms: int, number: int) -> bytes:
     """Return the key of a timer's row."""
-    return _START + KEY_U64.pack(due_ms) + KEY_U64.pack(number)
+    return _KEY.pack(Table.TIMER, due_ms, number)
 
 
 def due_of(key: bytes) -> int:
@@ -220,11 +260,11 @@ def decode_timer(key: bytes, value: bytes) -> Timer:
     (
         topic_id, queue, position, first, count, size, stored_ms, producer_id, base_number, flags,
     ) = _ROW.unpack_from(value)  # fmt: skip
-    (number,) = KEY_U64.unpack_from(key, 9)
+    _, due_ms, number = _KEY.unpack(key)
+    origin = decode_origin(value[_ROW.size :]) if len(value) > _ROW.size else None
     return Timer(
-        due_of(key), number, topic_id, queue, Reference(position, first, count, size),
-        decode_origin(value[_ROW.size :]), stored_ms, producer_id, base_number,
-        bool(flags & _HAS_KEYS),
+        due_ms, number, topic_id, queue, Reference(position, first, count, size), origin, stored_ms,
+        producer_id, base_number, flags & _HAS_KEYS != 0,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.rewrite import Edit
 
 TIMERS: Final = "unit.state.test_timers"
+TOGETHER: Final = "unit.state.test_firing_together"
 FIRING: Final = "unit.broker.test_firing"
 
 TIMER_BUGS: Final[Sequence[Mutant]] = (
@@ -51,9 +52,9 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         "a timer that fired stays, and the same command proposed twice fires it twice",
         [
             Edit(
-                "dledger.state.timers.commands:_fire",
-                "state.timers.remove(timer)",
-                "pass",
+                "dledger.state.timers.table:TimerTable.take_due",
+                "self._remove(keys, due)",
+                "return due",
             )
         ],
         [f"{TIMERS}.test_a_command_that_is_proposed_twice_fires_once"],
@@ -100,8 +101,9 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.timers.commands:_fire",
-                "state.timers.remove(timer)",
-                "state.timers.drop(timer)",
+                "fired += len(timers)",
+                "fired += sum(state.references.unpin(each.reference.position, each.number) is None"
+                " for each in timers)",
             )
         ],
         [f"{TIMERS}.test_the_log_stays_while_a_timer_or_a_reference_needs_it"],
@@ -147,12 +149,48 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         "a message that was delivered can be recalled: its id is still known",
         [
             Edit(
-                "dledger.state.timers.table:TimerTable.remove",
-                "if self._store.get(id_key) == key[1:]:",
-                "if False:",
+                "dledger.state.timers.table:TimerTable._remove",
+                "self._writer.delete_all(id_keys)",
+                "pass",
             )
         ],
         [f"{TIMERS}.test_a_recalled_message_is_never_delivered_and_others_of_its_batch_are"],
+    ),
+    Mutant(
+        "fired-timer-takes-anothers-id",
+        "a timer that fires takes the id of a later one along, which nobody can recall then",
+        [
+            Edit(
+                "dledger.state.timers.table:TimerTable._id_keys",
+                "if value in timers",
+                "if timers",
+            )
+        ],
+        [f"{TOGETHER}.test_a_timer_that_fires_leaves_the_id_of_another_that_waits"],
+    ),
+    Mutant(
+        "fired-timer-keeps-its-id",
+        "of timers with consecutive ids that fire together one is still known by its id",
+        [
+            Edit(
+                "dledger.state.timers.table:TimerTable._id_keys",
+                "number - first + 1",
+                "max(number - first, 1)",
+            )
+        ],
+        [f"{TOGETHER}.test_ids_of_many_buckets_are_found_after_one_command"],
+    ),
+    Mutant(
+        "ids-beside-their-bucket",
+        "of timers that fire together all ids go into the bucket of the first",
+        [
+            Edit(
+                "dledger.state.lookup.message_ids:MessageIdIndex.record_many",
+                "groupby(rows, _bucket_of)",
+                "[(_bucket_of(rows[0]), rows)]",
+            )
+        ],
+        [f"{TOGETHER}.test_ids_of_many_buckets_are_found_after_one_command"],
     ),
     Mutant(
         "equal-times-in-any-order",
@@ -195,7 +233,7 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         "who waits at the end of a queue is not told when a timer fires (trap 27)",
         [
             Edit(
-                "dledger.state.queues.table:QueueTable.append_reference",
+                "dledger.state.queues.table:QueueTable.append_references",
                 "self._referring[queue.id] = queue",
                 "pass",
             )
