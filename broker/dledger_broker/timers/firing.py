@@ -3,8 +3,10 @@
 Owns: when to look, and what to propose. Not owned: what fires (`dledger.state.timers`): apply alone
 decides, by the stamps of entries. While no timer waits the loop sleeps until one is set, so an idle
 group costs nothing. While timers wait it sleeps until the first is due, at most LOOK_SECONDS: the
-group's time may jump. A timer that is set meanwhile and due earlier wakes it. While proposals are
-refused, as when the disk is low, the pauses between them grow to REST_SECONDS_MAX.
+group's time may jump. A timer that is set meanwhile and due earlier wakes it. Timers that are due
+one after the other are gathered: the loop proposes once in GATHER_SECONDS, unless more are due than
+one command fires. While proposals are refused, as when the disk is low, the pauses between them
+grow to REST_SECONDS_MAX.
 """
 
 import asyncio
@@ -23,6 +25,9 @@ LOOK_SECONDS: Final = 1.0
 """The longest sleep while timers wait."""
 LATE_SECONDS: Final = 0.002
 """How long after the due time the loop wakes at least: stamps are whole milliseconds."""
+GATHER_SECONDS: Final = 0.02
+"""How long after a proposal the next one follows at least. An entry costs every member, whatever it
+holds. A timer that is due after a pause is fired at once."""
 REST_SECONDS: Final = 0.05
 """How soon a proposal is repeated that was refused, or fired nothing that is due. Each further one
 waits twice as long."""
@@ -51,6 +56,8 @@ class TimerFiring:
         self._quiet = Quiet(view.clock)
         self._failed = 0
         """Proposals in a row that fired nothing."""
+        self._gather_until = 0.0
+        """Until then, by the monotonic clock, what becomes due is gathered."""
         self._wake = asyncio.Event()
         self._asleep_until_ms: int | None = None
         """The due time that the loop sleeps for; None: it waits for any timer."""
@@ -77,8 +84,9 @@ class TimerFiring:
                 await self._wake.wait()
                 continue
             now_ms = self._view.now_ms
-            seconds = seconds_until(due_ms, now_ms)
-            if seconds:
+            gather_seconds = self._gather_until - self._view.clock.monotonic()
+            seconds = max(seconds_until(due_ms, now_ms), gather_seconds)
+            if seconds > 0:
                 await self._sleep(seconds)
             elif await self._fire(now_ms):
                 self._failed = 0
@@ -95,6 +103,7 @@ class TimerFiring:
 
     async def _fire(self, now_ms: int) -> bool:
         """Propose; False when nothing was fired."""
+        began = self._view.clock.monotonic()
         try:
             fired = await self._view.commands.propose(FireTimers(now_ms, FIRED_AT_ONCE_MAX))
         except DledgerError as error:
@@ -102,4 +111,6 @@ class TimerFiring:
             if left_out is not None:
                 self._log.warning("timers not fired", reason=str(error), others_since=left_out)
             return False
+        if not fired.more:
+            self._gather_until = began + GATHER_SECONDS
         return fired.count > 0 or fired.more

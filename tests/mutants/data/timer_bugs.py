@@ -36,6 +36,30 @@ TIMER_BUGS: Final[Sequence[Mutant]] = (
         [f"{FIRING}.test_a_leader_that_is_refused_rests_longer_each_time"],
     ),
     Mutant(
+        "firing-without-gathering",
+        "a leader proposes an entry for each timer, although the next one is due a moment later",
+        [
+            Edit(
+                "dledger_broker.timers.firing:TimerFiring._fire",
+                "began + GATHER_SECONDS",
+                "began",
+            )
+        ],
+        [f"{FIRING}.test_timers_that_are_due_one_after_the_other_are_gathered"],
+    ),
+    Mutant(
+        "backlog-fired-with-pauses",
+        "a leader gathers timers although more are due than one command fires",
+        [
+            Edit(
+                "dledger_broker.timers.firing:TimerFiring._fire",
+                "if not fired.more:",
+                "if True:",
+            )
+        ],
+        [f"{FIRING}.test_a_backlog_is_fired_without_a_pause"],
+    ),
+    Mutant(
         "timer-fires-early",
         "a timer fires when its command says so, although the stamp of the entry is earlier",
         [

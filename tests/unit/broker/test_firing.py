@@ -10,14 +10,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from dledger.state.commands.command import Command
-from dledger.state.timers.commands import FireTimers
+from dledger.state.timers.commands import FIRED_AT_ONCE_MAX, FireTimers
 from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.process.logs import QUIET_SECONDS
-from dledger_broker.timers.firing import REST_SECONDS_MAX, TimerFiring, rest_after
+from dledger_broker.timers.firing import (
+    GATHER_SECONDS,
+    LATE_SECONDS,
+    REST_SECONDS_MAX,
+    TimerFiring,
+    rest_after,
+)
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.broker.virtual_loop import VirtualLoop
 from tests.unit.state.groups_kit import with_group
-from tests.unit.state.kit import Driven
+from tests.unit.state.kit import TOPIC, Driven, delayed, started
 from tests.unit.state.test_failures import FIRST, fail, ready
 
 NAMES = GroupNames("c", "g1", "a", {}, {}, is_control=False)  # type: ignore[arg-type]
@@ -115,3 +121,47 @@ def test_a_group_without_timers_proposes_nothing() -> None:
     with closing(Leader(with_group(FIRST))) as leader:
         leader.fire(60.0)
         assert not leader.proposed
+
+
+def set_timers(driven: Driven, *after_ms: int) -> list[int]:
+    """Set a timer of one record for each; return when they are due."""
+    dues = [driven.log.time_ms + each for each in after_ms]
+    driven.append(*map(delayed, dues))
+    return dues
+
+
+def lateness(driven: Driven, dues: list[int]) -> list[int]:
+    """Return how long after its due time each timer fired, by the stamps, in milliseconds."""
+    spans = [driven.machine.queries.lookup_offset(TOPIC, 0, at) for at in range(len(dues))]
+    return [span.store_time_ms - due for span, due in zip(spans, sorted(dues), strict=True)]
+
+
+def test_timers_that_are_due_one_after_the_other_are_gathered() -> None:
+    """Each entry costs all members; one for each few timers cost more than a core."""
+    with closing(Leader(started())) as leader:
+        dues = set_timers(leader.driven, *range(1_000, 2_000))
+        leader.fire(3.0)
+        pauses = [after - before for before, after in pairwise(leader.proposed)]
+        assert min(pauses) >= GATHER_SECONDS - 1e-9
+        assert len(leader.proposed) <= 1 / GATHER_SECONDS + 1
+        late = lateness(leader.driven, dues)
+        assert min(late) >= 0
+        assert max(late) <= 1_000 * (GATHER_SECONDS + LATE_SECONDS)
+
+
+def test_a_timer_that_is_due_after_a_pause_waits_for_no_other() -> None:
+    with closing(Leader(started())) as leader:
+        apart_ms = int(1_000 * GATHER_SECONDS) + 5
+        dues = set_timers(leader.driven, *range(1_000, 3_000, apart_ms))
+        leader.fire(4.0)
+        assert len(leader.proposed) == len(dues)
+        assert min(lateness(leader.driven, dues)) >= 0
+        assert max(lateness(leader.driven, dues)) <= 1_000 * LATE_SECONDS
+
+
+def test_a_backlog_is_fired_without_a_pause() -> None:
+    with closing(Leader(started())) as leader:
+        set_timers(leader.driven, *[100] * (2 * FIRED_AT_ONCE_MAX + 1))
+        leader.fire(1.0)
+        assert len(leader.proposed) == 3
+        assert len(set(leader.proposed)) == 1, leader.proposed
