@@ -81,6 +81,21 @@ class Progress:
         """Tell whether the record at an offset is done."""
         return is_done(self.floor, self.done, offset)
 
+    def waiting(self, minimum: int, maximum: int) -> int:
+        """Return how many records a queue holds that are not done."""
+        floor = max(self.floor, minimum)
+        done = sum(end - max(first, floor) for first, end in self.done if end > floor)
+        return max(maximum - floor - done, 0)
+
+    def lost(self, minimum: int) -> int:
+        """Return how many records were deleted before the group was done with them."""
+        done = sum(
+            min(end, minimum) - max(first, self.floor)
+            for first, end in self.done
+            if first < minimum and end > self.floor
+        )
+        return max(minimum - self.floor - done, 0)
+
     def first_waiting(self, minimum: int) -> int:
         """Return the first offset from `minimum` on that is not done."""
         floor = max(self.floor, minimum)

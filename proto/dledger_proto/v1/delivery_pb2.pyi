@@ -1193,6 +1193,8 @@ class ReadProgressReply(_message.Message):
         OLDEST_MS_FIELD_NUMBER: _builtins.int
         LAG_BYTES_FIELD_NUMBER: _builtins.int
         EXPIRES_MS_FIELD_NUMBER: _builtins.int
+        WAITING_FIELD_NUMBER: _builtins.int
+        LOST_FIELD_NUMBER: _builtins.int
         code: _builtins.int
         detail: _builtins.str
         floor: _builtins.int
@@ -1211,6 +1213,10 @@ class ReadProgressReply(_message.Message):
         """of the batches from the floor on"""
         expires_ms: _builtins.int
         """when retention deletes the first of them; 0: never"""
+        waiting: _builtins.int
+        """records that are not done"""
+        lost: _builtins.int
+        """records that were deleted before they were done"""
         @_builtins.property
         def done(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.OffsetRange]: ...
         @_builtins.property
@@ -1233,10 +1239,12 @@ class ReadProgressReply(_message.Message):
             oldest_ms: _builtins.int = ...,
             lag_bytes: _builtins.int = ...,
             expires_ms: _builtins.int = ...,
+            waiting: _builtins.int = ...,
+            lost: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "committed_ms", b"committed_ms", "detail", b"detail", "done", b"done", "epoch", b"epoch", "expires_ms", b"expires_ms", "floor", b"floor", "holder", b"holder", "lag_bytes", b"lag_bytes", "lease_until_ms", b"lease_until_ms", "maximum", b"maximum", "minimum", b"minimum", "oldest_ms", b"oldest_ms", "resets", b"resets", "suspended", b"suspended"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "committed_ms", b"committed_ms", "detail", b"detail", "done", b"done", "epoch", b"epoch", "expires_ms", b"expires_ms", "floor", b"floor", "holder", b"holder", "lag_bytes", b"lag_bytes", "lease_until_ms", b"lease_until_ms", "lost", b"lost", "maximum", b"maximum", "minimum", b"minimum", "oldest_ms", b"oldest_ms", "resets", b"resets", "suspended", b"suspended", "waiting", b"waiting"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

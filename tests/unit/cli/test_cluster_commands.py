@@ -376,7 +376,7 @@ def test_lag_of_a_group(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
         rows=[
             dpb.ReadProgressReply.Row(
                 floor=20, minimum=10, maximum=101, lag_bytes=5_000, oldest_ms=4_000,
-                expires_ms=12_500,
+                expires_ms=12_500, waiting=76, lost=3,
                 holder="c1", epoch=5, done=[pb.OffsetRange(first=30, end=35)],
             )
             if ref.queue
@@ -389,7 +389,7 @@ def test_lag_of_a_group(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
     shown = [(row["queue"], row["lag"], row["lag_bytes"], row["lag_seconds"]) for row in rows]
     assert shown == [(0, None, None, None), (1, 76, 5_000, 6.0)]
     assert rows[1]["holder"] == "c1"
-    assert [(row["expires_seconds"], row["lost"]) for row in rows] == [(None, None), (2.5, 0)]
+    assert [(row["expires_seconds"], row["lost"]) for row in rows] == [(None, None), (2.5, 3)]
 
 
 def test_a_paused_group_is_resumed(

@@ -329,3 +329,21 @@ def test_resets_are_counted_round() -> None:
     row = Progress(0, resets=(1 << 32) - 1)
     row.reset(3)
     assert decode_progress(row.encode()).resets == 0
+
+
+@pytest.mark.parametrize(
+    ("floor", "done", "minimum", "waiting", "lost"),
+    [
+        (20, [], 10, 80, 0),
+        (20, [(30, 35)], 10, 75, 0),
+        (20, [(30, 35)], 40, 60, 15),
+        (20, [(30, 50)], 40, 50, 10),
+        (20, [(20, 40)], 30, 60, 0),
+        (100, [], 30, 0, 0),
+    ],
+)
+def test_what_waits_and_what_was_lost(
+    floor: int, done: list[tuple[int, int]], minimum: int, waiting: int, lost: int
+) -> None:
+    row = Progress(floor, done=done)
+    assert (row.waiting(minimum, 100), row.lost(minimum)) == (waiting, lost)

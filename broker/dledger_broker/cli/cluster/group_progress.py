@@ -183,8 +183,7 @@ def _rows(
         if row.code != Code.OK:
             raise DledgerError(Code(row.code), row.detail)
         has_floor = row.floor >= 0
-        floor = max(row.floor, row.minimum)
-        above = sum(each.end - max(each.first, floor) for each in row.done if each.end > floor)
+        done_above = row.maximum - max(row.floor, row.minimum) - row.waiting
         oldest = max(reply.now_ms - row.oldest_ms, 0) if row.oldest_ms else 0
         waits = has_floor and row.expires_ms
         rows.append(
@@ -195,12 +194,12 @@ def _rows(
                 "floor": row.floor if has_floor else None,
                 "minimum": row.minimum,
                 "maximum": row.maximum,
-                "lag": row.maximum - floor - above if has_floor else None,
+                "lag": row.waiting if has_floor else None,
                 "lag_bytes": row.lag_bytes if has_floor else None,
                 "lag_seconds": _seconds(oldest) if has_floor else None,
                 "expires_seconds": _seconds(row.expires_ms - reply.now_ms) if waits else None,
-                "lost": _lost(row) if has_floor else None,
-                "done_above": above,
+                "lost": row.lost if has_floor else None,
+                "done_above": done_above if has_floor else 0,
                 "holder": row.holder or None,
                 "epoch": row.epoch,
                 "resets": row.resets,
@@ -208,16 +207,6 @@ def _rows(
             }
         )
     return rows
-
-
-def _lost(row: ReadProgressReply.Row) -> int:
-    """Return how many records were deleted before the group was done with them."""
-    done = sum(
-        min(each.end, row.minimum) - max(each.first, row.floor)
-        for each in row.done
-        if each.first < row.minimum and each.end > row.floor
-    )
-    return max(row.minimum - row.floor - done, 0)
 
 
 def _seconds(milliseconds: int) -> float:

@@ -178,6 +178,10 @@ def _progress_row(found: QueueProgress | DledgerError) -> dpb.ReadProgressReply.
         reply.suspended.extend(_suspended(row))
         reply.epoch, reply.lease_until_ms = row.epoch, row.lease_until_ms
         reply.holder = row.holder
+        reply.waiting, reply.lost = (
+            row.waiting(found.minimum, found.maximum),
+            row.lost(found.minimum),
+        )
     return reply
 
 

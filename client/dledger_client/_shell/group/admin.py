@@ -214,30 +214,16 @@ def _within(offset: int, bounds: QueueBounds) -> int:
     return min(max(offset, bounds.minimum), bounds.maximum)
 
 
-def _done_below(row: dpb.ReadProgressReply.Row) -> int:
-    """Return how many records between the floor and the minimum are done."""
-    return sum(
-        min(each.end, row.minimum) - max(each.first, row.floor)
-        for each in row.done
-        if each.first < row.minimum and each.end > row.floor
-    )
-
-
 def _progress(
     row: dpb.ReadProgressReply.Row, reply: dpb.ReadProgressReply, group: str
 ) -> QueueProgress:
     has_floor = row.floor >= 0
-    floor = max(row.floor, row.minimum)
-    done = tuple((each.first, each.end) for each in row.done)
-    waiting = (
-        row.maximum - floor - sum(end - max(first, floor) for first, end in done if end > floor)
-    )
     return QueueProgress(
         broker_group=group,
         floor=row.floor if has_floor else None,
         minimum=row.minimum,
         maximum=row.maximum,
-        done=done,
+        done=tuple((each.first, each.end) for each in row.done),
         holder=row.holder,
         epoch=row.epoch,
         resets=row.resets,
@@ -247,10 +233,10 @@ def _progress(
             for each in row.suspended
         ),
         committed_ms=row.committed_ms,
-        lag_messages=waiting if has_floor else None,
+        lag_messages=row.waiting if has_floor else None,
         lag_bytes=row.lag_bytes if has_floor else None,
         lag_ms=max(reply.now_ms - row.oldest_ms, 0) if row.oldest_ms else 0,
         expires_in_ms=max(row.expires_ms - reply.now_ms, 0) if row.expires_ms else None,
-        lost=max(row.minimum - row.floor - _done_below(row), 0) if has_floor else 0,
+        lost=row.lost,
         paused=reply.paused,
     )
