@@ -123,10 +123,14 @@ class Driver(Generic[Action]):
         self.advance()
 
     def _routes_changed(self, change: RouteChange) -> None:
+        if self.is_stopped:
+            return  # or the core would open streams that nobody ends
         self._core.routes_changed(change, self.now())
         self.advance()
 
     def _member_ready(self, address: str, is_ready: bool) -> None:
+        if self.is_stopped:
+            return
         self._core.member_ready(address, self.now(), is_ready=is_ready)
         self.advance()
 

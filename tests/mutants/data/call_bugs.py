@@ -200,4 +200,19 @@ CALL_BUGS: Final[Sequence[Mutant]] = (
         ],
         ["unit.client.test_routes.test_a_topic_names_groups_without_a_route"],
     ),
+    Mutant(
+        "closed-consumer-reads-on",
+        "a client that hears of a new leader while it closes opens a stream that nobody ends",
+        [
+            Edit(
+                "dledger_client._shell.driver:Driver._routes_changed",
+                "if self.is_stopped:",
+                "if False:",
+            )
+        ],
+        [
+            "unit.client.test_closed_clients."
+            "test_a_closed_consumer_reads_nothing_whatever_the_others_are_told"
+        ],
+    ),
 )

@@ -40,8 +40,9 @@ REFRESH_INTERVAL: Final = 0.1
 """Seconds between refreshes, at least."""
 FIRST_ANSWER_TIMEOUT: Final = 1.0
 """Seconds for a watched source to send its first answer."""
-SHARERS_MAX: Final = 64
-"""Clients on one set of connections; a member takes 1024 streams and calls on one connection."""
+SHARERS_MAX: Final = 16
+"""Clients on one set of connections. A member takes 1024 streams and calls on one connection, and
+a process may serve 16 groups: each client has several streams for each of them."""
 
 _LOG = logging.getLogger("dledger_client")
 _Key = tuple[frozenset[str], ConnectionConfig]
