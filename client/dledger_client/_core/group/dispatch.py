@@ -160,6 +160,13 @@ class Dispatcher:
         aside = sum(len(chain.waiting) for chains in self._aside.values() for chain in chains)
         return self.waiting - aside
 
+    def runs_short(self, claims: Iterable[HeldQueue]) -> bool:
+        """Return whether little is in hand of one of some claims."""
+        little = min(self._limits.records, AHEAD_MAX) // 2
+        return any(
+            lane.records < little for held in claims if (lane := self._lanes.get(held)) is not None
+        )
+
     # Queues.
 
     def start(self, held: HeldQueue, priority: int = 0) -> None:

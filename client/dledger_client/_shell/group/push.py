@@ -318,7 +318,10 @@ class PushEngine:
             workers[me] = None
             now = time()
             self._outcome(job, said, error, now)
-            if self._may_have_news and dispatcher.ready_jobs < concurrency:
+            if self._may_have_news and (
+                dispatcher.ready_jobs < concurrency
+                or (self._filled and dispatcher.runs_short(self._filled))
+            ):
                 self._refill()
             if now >= turn_ends:
                 self._is_working = True
