@@ -20,6 +20,7 @@ the table stays near its live size, and all members delete the same rows.
 """
 
 import struct
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -85,7 +86,7 @@ class MessageIdIndex:
         """Index an appended batch."""
         number, count = header.base_number, header.record_count
         row = ID_ROW.pack(number, count, header.queue, base_offset, header.topic_id)
-        self._append(header.producer_id, number // BUCKET_NUMBERS, [row], count)
+        self._append(header.producer_id, number // BUCKET_NUMBERS, [row], (count,))
 
     def record_many(self, producer_id: bytes, rows: list[IdRow]) -> None:
         """Index parts of batches of one producer, in any order."""
@@ -96,10 +97,12 @@ class MessageIdIndex:
             for row in together:
                 packed.append(ID_ROW.pack(*row))
                 counts.append(row[1])
-            self._append(producer_id, bucket, packed, max(counts))
+            self._append(producer_id, bucket, packed, counts)
 
-    def _append(self, producer_id: bytes, bucket: int, rows: list[bytes], records_max: int) -> None:
-        """Append rows to a bucket; `records_max`: of the largest of them."""
+    def _append(
+        self, producer_id: bytes, bucket: int, rows: list[bytes], counts: Sequence[int]
+    ) -> None:
+        """Append rows, of so many records each, to a bucket; leave out those without room."""
         opened = self._open.get(producer_id)
         if opened is None:
             opened = self._load(producer_id)
@@ -112,6 +115,7 @@ class MessageIdIndex:
             del rows[ROWS_PER_BUCKET_MAX - opened.rows :]
         self._writer.append(opened.key, b"".join(rows), is_new=is_new_bucket)
         opened.rows += len(rows)
+        records_max = max(counts[: len(rows)])
         if records_max > opened.records_max:
             opened.records_max = records_max
             self._writer.put(_START + producer_id, RECORDS_MAX_VALUE.pack(records_max))

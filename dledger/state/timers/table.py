@@ -128,10 +128,6 @@ class TimerTable:
             self._writer.put(_id_key(timer.producer_id, timer.base_number), key[1:])
         self._waiting += 1
 
-    def due(self, up_to_ms: int, limit: int) -> list[Timer]:
-        """Return the timers that are due at a time, in their order, at most `limit`."""
-        return [decode_timer(*row) for row in self._due_rows(up_to_ms, limit)]
-
     def _due_rows(self, up_to_ms: int, limit: int) -> list[Row]:
         stop = _START + KEY_U64.pack(up_to_ms + 1)
         if not self._waiting or self._from >= stop:

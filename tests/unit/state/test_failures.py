@@ -99,7 +99,7 @@ def where_is(driven: Driven, offset: int) -> tuple[bool, int, int, int]:
     """Return whether a record is done in its queue, and how often it waits, retries, is dead."""
     state = driven.machine._state
     timers = [
-        timer for timer in state.timers.due(1 << 40, 1_000)
+        timer for timer in state.timers.listed(0, 1 << 40, b"", 1_000)[0]
         if timer.origin is not None and timer.origin.offset == offset
     ]  # fmt: skip
     retries = [origin for origin in origins(driven, BILLING) if origin and origin.offset == offset]
