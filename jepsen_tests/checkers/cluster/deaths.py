@@ -120,7 +120,8 @@ class _Member:
             if damages and (found is not None or is_found_again):
                 self._found_at = died
                 found = found or damages[0]
-            self._used |= {fault.row for fault in damages}
+            # What a fault does later is not what the member found.
+            self._used |= {fault.row for fault in damages if fault is found or fault.done < died}
         self._deaths.append(died)
         return found is not None
 

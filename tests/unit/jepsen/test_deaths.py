@@ -41,6 +41,15 @@ def found(story: Story) -> Story:
     return failed(story, "exit 65, life 2")
 
 
+def found_between() -> Story:
+    """Damage is found while the next fault has begun and not damaged anything yet."""
+    story = flipped(Story())
+    story.row(NEMESIS, Kind.INVOKE, "truncation")
+    found(story)
+    story.row(NEMESIS, Kind.OK, "truncation", "n1, state/mark cut to 26 bytes")
+    return found(heal(story))
+
+
 STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
     "no fault at all": (1, lambda: failed(Story())),
     "a fault that ends nobody": (1, lambda: failed(Story().fault("isolate"))),
@@ -124,6 +133,7 @@ STORIES: dict[str, tuple[int, Callable[[], Story]]] = {
         0,
         lambda: failed(flipped(failed(heal(flipped(Story())), "exit 65"))),
     ),
+    "nor damage of a fault that was begun before": (0, found_between),
     "damage waits while the disk is full": (
         0,
         lambda: failed(
