@@ -46,6 +46,15 @@ def rest_after(failed: int) -> float:
     return min(REST_SECONDS * (1 << min(failed - 1, 10)), REST_SECONDS_MAX)
 
 
+async def woken(wake: asyncio.Event, seconds: float | None) -> None:
+    """Wait for an event, at most so long; None: without end."""
+    try:
+        async with asyncio.timeout(seconds):
+            await wake.wait()
+    except TimeoutError:
+        return
+
+
 class TimerFiring:
     """Fires the timers of one group while this member leads it."""
 
@@ -87,19 +96,12 @@ class TimerFiring:
             gather_seconds = self._gather_until - self._view.clock.monotonic()
             seconds = max(seconds_until(due_ms, now_ms), gather_seconds)
             if seconds > 0:
-                await self._sleep(seconds)
+                await woken(self._wake, seconds)
             elif await self._fire(now_ms):
                 self._failed = 0
             else:
                 self._failed += 1
-                await self._sleep(rest_after(self._failed))
-
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+                await woken(self._wake, rest_after(self._failed))
 
     async def _fire(self, now_ms: int) -> bool:
         """Propose; False when nothing was fired."""

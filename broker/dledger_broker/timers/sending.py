@@ -24,7 +24,7 @@ from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.process.logs import Quiet
 from dledger_broker.timers.cron import due_time
-from dledger_broker.timers.firing import seconds_until
+from dledger_broker.timers.firing import seconds_until, woken
 from dledger_proto.batch.codec import EPOCH_OF_SCHEDULES, ProducerStamp, parse_header, restamp
 from dledger_proto.errors import DledgerError, Outcome
 from dledger_proto.limits import SCHEDULES_PER_PAGE_MAX
@@ -74,14 +74,7 @@ class ScheduleSending:
             if seconds == 0:
                 await self._look()
             else:
-                await self._sleep(seconds)
-
-    async def _sleep(self, seconds: float | None) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+                await woken(self._wake, seconds)
 
     async def _load(self) -> None:
         """Look at every schedule soon: one was set or deleted, or this member leads anew."""

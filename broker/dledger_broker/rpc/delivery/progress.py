@@ -178,10 +178,8 @@ def _progress_row(found: QueueProgress | DledgerError) -> dpb.ReadProgressReply.
         reply.suspended.extend(_suspended(row))
         reply.epoch, reply.lease_until_ms = row.epoch, row.lease_until_ms
         reply.holder = row.holder
-        reply.waiting, reply.lost = (
-            row.waiting(found.minimum, found.maximum),
-            row.lost(found.minimum),
-        )
+        reply.waiting = row.waiting(found.minimum, found.maximum)
+        reply.lost = row.lost(found.minimum)
     return reply
 
 
