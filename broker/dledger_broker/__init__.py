@@ -1,6 +1,7 @@
 """A member of a broker group: services, use cases, admission, long polling.
 
 append/    Batches on their way into a group
+carrying/  The leader carries old records forward, so that one does not keep a whole log
 cli/       The `dledger` command: run a cluster, use it, look into it
 cluster/   The rest of the cluster: other groups, name servers, topics
 config/    The configuration of a member

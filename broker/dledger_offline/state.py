@@ -23,6 +23,7 @@ from dledger.state.offsets import OFFSET_VALUE
 from dledger.state.producers.table import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
 from dledger.state.progress.row import decode_progress
 from dledger.state.progress.wave import decode_window
+from dledger.state.queues.copies import CARRIED_HEAD, CARRIED_KEY, COPY_VALUE
 from dledger.state.queues.garbage import GARBAGE_SIZE
 from dledger.state.queues.holds import HOLD_VALUE
 from dledger.state.queues.references import (
@@ -231,6 +232,10 @@ def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
         return name, {"magic": value[:4].decode(), "version": int.from_bytes(value[4:6], "little")}
     if name == "level":
         return name, {"format_level": LEVEL_VALUE.unpack(value)[0]}
+    if key == CARRIED_KEY[1:]:
+        horizon, target = CARRIED_HEAD.unpack_from(value)
+        cursor = value[CARRIED_HEAD.size :].hex()
+        return name, {"horizon": horizon, "target": target, "cursor": cursor}
     if key in _NUMBERS:
         return name, {_NUMBERS[key]: KEY_U64.unpack(value)[0]}
     if key == CONTROL_KEY[1:]:
@@ -401,6 +406,16 @@ def _pin(key: bytes, _value: bytes) -> tuple[str, Fields]:
     return f"{position} {number:x}", {"position": position}
 
 
+def _copy(key: bytes, value: bytes) -> tuple[str, Fields]:
+    (position,) = _ids(key, KEY_U64.size)
+    return str(KEY_U64.unpack(position)[0]), {"copy": COPY_VALUE.unpack(value)[0]}
+
+
+def _copy_place(key: bytes, value: bytes) -> tuple[str, Fields]:
+    (copy,) = _ids(key, KEY_U64.size)
+    return str(KEY_U64.unpack(copy)[0]), {"position": COPY_VALUE.unpack(value)[0]}
+
+
 def _reference_at(key: bytes, value: bytes) -> tuple[str, Fields]:
     topic_id, queue, position, number = _ids(key, _ID_SIZE, _QUEUE_SIZE, 8, 8)
     base_offset, stored_ms = ORIGIN_AT_VALUE.unpack(value)
@@ -438,5 +453,7 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.REFERENCE_AT: _reference_at,
     Table.SCHEDULE: _schedule,
     Table.SCHEDULE_DUE: _schedule_due,
+    Table.COPY: _copy,
+    Table.COPY_PLACE: _copy_place,
 }
 assert set(_DECODERS) == set(Table), "every table has a decoder"

@@ -161,8 +161,14 @@ class CommitLog:
     @property
     def oldest_segment(self) -> tuple[Position, LogIndex] | None:
         """Where the oldest segment ends, and its last index; None: it still takes entries."""
+        return next(iter(self.sealed_segments), None)
+
+    @property
+    def sealed_segments(self) -> list[tuple[Position, LogIndex]]:
+        """Where each segment ends that takes no entries any more, and its last index."""
         state = self._state
-        return (state.end_of(0), state.last_index_of(0)) if len(state.segments) > 1 else None
+        places = range(len(state.segments) - 1)
+        return [(state.end_of(place), state.last_index_of(place)) for place in places]
 
     @property
     def last_position(self) -> Position:

@@ -15,6 +15,7 @@ below the entries that it would replay after a power cut.
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dledger.state.commands.command import Command
@@ -112,7 +113,7 @@ class StateMachine:
             results = self._appender.apply(entry)
         elif entry.kind == EntryKind.COMMANDS:
             commands = [decode(payload) for payload in entry.payloads]
-            results = [self._run(command, entry) for command in commands]
+            results = [self._run(command, entry, at) for at, command in enumerate(commands)]
         changed = self._state.end_entry(len(entry.payloads))
         self._digest = self._state.writer.digest(self._digest, ref, entry.time_ms)
         self._index, self._term, self._time_ms = ref.index, ref.term, entry.time_ms
@@ -162,12 +163,15 @@ class StateMachine:
     def _head(self) -> int:
         # Until a command frees something, the whole log stays, entries without rows included: no
         # member trims by itself, and a wiped member is refilled from the first entry.
-        if not self._state.queues.was_trimmed:
+        horizon = self._state.copies.carried.horizon
+        if not self._state.queues.was_trimmed and not horizon:
             return 0
-        head = min(self._state.queues.head, self._state.references.head)
+        head = max(min(self._state.queues.head, self._state.references.head), horizon)
         return self._end if head == NO_POSITION else head
 
-    def _run(self, command: Command[Result], entry: Entry) -> Result:
+    def _run(self, command: Command[Result], entry: Entry, at: int) -> Result:
+        if command.HOLDS_BATCHES:
+            entry = replace(entry, payloads=entry.payloads[at : at + 1], starts=[entry.starts[at]])
         try:
             return command.apply(self._state, entry)
         except DledgerError as error:

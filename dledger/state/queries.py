@@ -6,6 +6,7 @@ the newest state takes a read barrier first (D9, D10).
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from dledger.state.consumers.settings import GroupSettings
@@ -14,11 +15,13 @@ from dledger.state.lookup.key_index import UNKNOWN_OFFSET
 from dledger.state.progress.group import existing_group, first_queue_of, group_named
 from dledger.state.progress.row import Progress
 from dledger.state.progress.wave import Pause
+from dledger.state.queues.carry import walk
 from dledger.state.queues.table import Queue
 from dledger.state.state import State
 from dledger.state.timers.schedule_table import schedule_id_of
 from dledger.state.topics.commands import ForgetTopics
 from dledger.state.values import (
+    Carried,
     DeadLetter,
     FoundReference,
     Head,
@@ -29,6 +32,7 @@ from dledger.state.values import (
     Origin,
     QueueProgress,
     QueueSpan,
+    Root,
     Schedule,
     StoredOffset,
     Timer,
@@ -128,12 +132,22 @@ class Queries:
         queues = self._state.queues
         first = None if queues.first is None else queues.find(queues.first)
         return Head(
-            queues.was_trimmed,
+            queues.was_trimmed or self.carried.horizon > 0,
             queues.head,
             None if first is None
             else (self._state.topics.known(first.id[0]), first.id[1], first.minimum),
             self._state.references.head,
+            self._state.copies.carried.horizon,
         )  # fmt: skip
+
+    @property
+    def carried(self) -> Carried:
+        """How far old batches were carried forward."""
+        return self._state.copies.carried
+
+    def roots(self, cursor: bytes, target: int, limit: int) -> list[Root]:
+        """Return up to `limit` roots from a cursor on: see `carry.walk`."""
+        return list(islice(walk(self._state, cursor, target), limit))
 
     def beginning_below(self, position: int, count: int) -> list[tuple[bytes, int, int]]:
         """Return up to `count` queues that begin below a log position, and where they reach it."""

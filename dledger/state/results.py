@@ -261,6 +261,13 @@ class GivenBack:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedForward:
+    """So many batches lie at the end of the log now, under their old positions."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class FormatLevelSet:
     """From now on a leader may propose commands up to this level."""
 
@@ -285,6 +292,7 @@ Result = (
     | DeadLettersSettled
     | Trimmed
     | RecordsExpired
+    | CarriedForward
     | TimersFired
     | TimerRecalled
     | ScheduleSet

@@ -20,6 +20,8 @@ from dledger.state.format_level import FORMAT_LEVEL_MAX, read_level
 from dledger.state.machine import APPLIED_KEY, APPLIED_VALUE
 from dledger.state.offsets import OffsetTable
 from dledger.state.progress.table import ProgressTable
+from dledger.state.queues.copies import Copies
+from dledger.state.queues.garbage import Garbage
 from dledger.state.queues.table import QueueTable
 from dledger.state.tables import Writer
 from dledger.state.topics.table import TopicTable
@@ -100,7 +102,8 @@ class SavedState:
             writer = Writer(store)
             self.topics = TopicTable(writer, CountedTime(writer))
             live = self.topics.since(-1, with_deleted=False)
-            self.queues = QueueTable(writer, frozenset(topic.topic_id for topic in live))
+            copies = Copies(writer, Garbage(writer))
+            self.queues = QueueTable(writer, frozenset(topic.topic_id for topic in live), copies)
             self.progress = ProgressTable(writer, OffsetTable(writer))
         except BaseException:
             base.close()

@@ -17,6 +17,7 @@ from dledger.state.offsets import OffsetTable
 from dledger.state.producers.table import TOPIC_AT, ProducerTable
 from dledger.state.progress.table import GROUP_AT, ProgressTable
 from dledger.state.progress.wave import Waves
+from dledger.state.queues.copies import Copies
 from dledger.state.queues.garbage import Garbage
 from dledger.state.queues.holds import HoldTable
 from dledger.state.queues.references import References
@@ -50,10 +51,11 @@ class State:
         self.format_level = FormatLevel(writer)
         self.time = CountedTime(writer)
         self.topics = TopicTable(writer, self.time)
-        self.queues = QueueTable(writer, self.topics.live_ids())
+        self.garbage = Garbage(writer)
+        self.copies = Copies(writer, self.garbage)
+        self.queues = QueueTable(writer, self.topics.live_ids(), self.copies)
         if self.topics.was_deleted:
             self.queues.was_trimmed = True
-        self.garbage = Garbage(writer)
         self.references = References(writer, self.queues, self.garbage)
         self.timers = TimerTable(writer, self.references)
         self.schedules = ScheduleTable(writer)

@@ -65,6 +65,8 @@ class Table(enum.IntEnum):
     REFERENCE_AT = 0x74
     SCHEDULE = 0x75
     SCHEDULE_DUE = 0x76
+    COPY = 0x77
+    COPY_PLACE = 0x78
 
 
 PREFIX: Final = {table: bytes((table,)) for table in Table}

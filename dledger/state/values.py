@@ -116,6 +116,13 @@ class Head(NamedTuple):
     """The topic, number and minimum of the queue that begins there."""
     pinned_position: int
     """The lowest that a timer, a retry or a dead letter refers to."""
+    horizon: int
+    """Nothing below is needed: what the queue, or a pin, names there was carried forward."""
+
+    @property
+    def needed(self) -> int:
+        """The lowest position that the state needs; NO_POSITION: none."""
+        return max(min(self.queue_position, self.pinned_position), self.horizon)
 
 
 class QueueSpan(NamedTuple):
@@ -132,6 +139,38 @@ class QueueSpan(NamedTuple):
     store_time_ms: int
     is_reference: bool = False
     """The batch lies below the rows before it, and the row names a part of it (D7)."""
+    copy: int | None = None
+    """Where the batch lies since it was carried forward; None: at its position."""
+
+    @property
+    def place(self) -> int:
+        """Where the bytes of the batch lie. Its position stays its name."""
+        return self.position if self.copy is None else self.copy
+
+
+class Carried(NamedTuple):
+    """How far old batches were carried forward."""
+
+    horizon: int
+    """Everything that the state needs lies at this log position or above."""
+    target: int
+    """What the horizon will be after the pass under way; 0: there is none."""
+    cursor: bytes
+    """How far that pass has come."""
+
+
+class Root(NamedTuple):
+    """Something of the state that needs a batch: a row of a queue, or a pin."""
+
+    key: bytes
+    """Its place in the order of a pass."""
+    position: int
+    """Of the batch."""
+    place: int
+    """Where the batch lies."""
+    size: int = 0
+    """Of the batch; 0: a pin does not know it."""
+    queue: tuple[bytes, int] | None = None
 
 
 class Reference(NamedTuple):

@@ -76,8 +76,8 @@ class RetentionDuty(Duty):
     def _early(self, state: Queries, below: int, time_ms: int) -> list[Expiring]:
         """Return what keeps a segment; nothing when something keeps it that may not go."""
         self._low_tried = below
-        found = state.beginning_below(below, QUEUES_PER_LOOK + 1)
-        if len(found) > QUEUES_PER_LOOK or state.head().pinned_position < below:
+        found, head = state.beginning_below(below, QUEUES_PER_LOOK + 1), state.head()
+        if len(found) > QUEUES_PER_LOOK or head.pinned_position < below or head.horizon >= below:
             return []
         for topic_id, number, offset in found:
             topic = state.topic_by_id(topic_id)

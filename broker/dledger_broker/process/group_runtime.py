@@ -28,6 +28,7 @@ from dledger.state.machine import StateMachine
 from dledger.store.store import StoreFull
 from dledger.types import MemberId
 from dledger_broker.append.router import AppendRouter, PendingBatch
+from dledger_broker.carrying.carrying import Carrying
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.forward import AppendForwarder
 from dledger_broker.config.model import GroupConfig, MemberConfig
@@ -73,6 +74,7 @@ class GroupRuntime:
         self._upkeep_task: asyncio.Task[None] | None = None
         self._firing_task: asyncio.Task[None] | None = None
         self._sending_task: asyncio.Task[None] | None = None
+        self._carrying_task: asyncio.Task[None] | None = None
         self._refill_task: asyncio.Task[None] | None = None
         self._refill: Refill | None = None
         self._giving: Giving | None = None
@@ -230,6 +232,8 @@ class GroupRuntime:
         self._start_refill(identity, on_refilled)
         firing = TimerFiring(self.view)
         self._firing_task = start_running(firing.run, f"timers {names.group}")
+        carrying = Carrying(self.view)
+        self._carrying_task = start_running(carrying.run, f"carrying {names.group}")
         sending = ScheduleSending(self.view)
         self._sending_task = start_running(sending.run, f"schedules {names.group}")
 
@@ -277,6 +281,8 @@ class GroupRuntime:
             self._firing_task.cancel()
         if self._sending_task is not None:
             self._sending_task.cancel()
+        if self._carrying_task is not None:
+            self._carrying_task.cancel()
         if self._refill_task is not None:
             self._refill_task.cancel()
         await self._forwarder.stop()

@@ -13,7 +13,13 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedFile
 from dledger.state.values import QueueSpan
 from dledger.types import Position, Span
-from dledger_proto.batch.codec import BATCH_MAGIC, BatchView, cut_record
+from dledger_proto.batch.codec import (
+    BATCH_HEADER_SIZE,
+    BATCH_MAGIC,
+    BatchView,
+    cut_record,
+    parse_header,
+)
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import KIB, MIB
 from dledger_proto.rpc.frames import FetchRow
@@ -61,9 +67,9 @@ def read_runs(spans: Sequence[QueueSpan]) -> list[list[QueueSpan]]:
     for span in spans:
         if runs:
             run = runs[-1]
-            end = run[-1].position + run[-1].size
-            near = 0 <= span.position - end <= READ_GAP_MAX
-            if near and span.position + span.size - run[0].position <= READ_SIZE_MAX:
+            end = run[-1].place + run[-1].size
+            near = 0 <= span.place - end <= READ_GAP_MAX
+            if near and span.place + span.size - run[0].place <= READ_SIZE_MAX:
                 run.append(span)
                 continue
         runs.append([span])
@@ -77,28 +83,47 @@ def read_batches(log: SpanReader, spans: Sequence[QueueSpan]) -> list[memoryview
     """
     found: list[memoryview] = []
     for run in read_runs(spans):
-        start = run[0].position
-        size = run[-1].position + run[-1].size - start
+        start = run[0].place
+        size = run[-1].place + run[-1].size - start
         data = memoryview(log.read_span(Span(Position(start), size)))
         for span in run:
-            batch = data[span.position - start : span.position - start + span.size]
+            place = Position(span.place)
+            batch = data[place - start : place - start + span.size]
             if not is_sound(batch, span.size):
-                batch = memoryview(log.read_span(Span(Position(span.position), span.size)))
+                batch = memoryview(log.read_span(Span(place, span.size)))
                 if not is_sound(batch, span.size):
                     raise DamagedBatch(
-                        f"{log.path_of(Position(span.position))}: the batch at position "
-                        f"{span.position}, {span.size} bytes, offset {span.base_offset}, does not "
+                        f"{log.path_of(place)}: the batch at position "
+                        f"{place}, {span.size} bytes, offset {span.base_offset}, does not "
                         "match its checksum"
                     )
             found.append(batch)
     return found
 
 
+def read_batch(log: SpanReader, place: int, size: int) -> memoryview:
+    """Read the batch that lies at a place, and check it; DamagedBatch. Size 0: it is not known."""
+    size = size or size_of_batch(log, place)
+    (batch,) = read_batches(log, [QueueSpan(-1, place, 0, 0, size, 0)])
+    return batch
+
+
+def size_of_batch(log: SpanReader, place: int) -> int:
+    """Return the size of the batch that lies at a place; DamagedBatch when none does. Blocks."""
+    head = log.read_span(Span(Position(place), BATCH_HEADER_SIZE))
+    try:
+        return parse_header(head).size
+    except DledgerError as error:
+        raise DamagedBatch(
+            f"{log.path_of(Position(place))}: no batch begins at position {place}: {error}"
+        ) from error
+
+
 def batches_in_memory(log: CommitLog, spans: Sequence[QueueSpan]) -> list[memoryview] | None:
     """Return the batches from the tail cache, checked; None when one is missing or damaged."""
     batches: list[memoryview] = []
     for span in spans:
-        found = log.tail_span(Span(Position(span.position), span.size))
+        found = log.tail_span(Span(Position(span.place), span.size))
         if found is None:
             return None
         whole = found[0] if len(found) == 1 else memoryview(b"".join(found))

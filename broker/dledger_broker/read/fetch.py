@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dledger.log.errors import SpanGone
 from dledger.state.values import QueueSpan
 from dledger.types import QueueOffset
 from dledger_broker.group.group_view import GroupView
@@ -222,7 +223,11 @@ class FetchSession:
             spans = spans[:FRAME_ROWS_MAX]
             if not spans:
                 return None
-            return await self._load(assignment, minimum, maximum, spans, options)
+            try:
+                return await self._load(assignment, minimum, maximum, spans, options)
+            except SpanGone:  # trimmed or carried forward since: the state knows it by now
+                spans = queries.spans(assignment.topic_id, assignment.queue, assignment.offset, 1)
+                return await self._load(assignment, minimum, maximum, spans[:1], options)
         except STORAGE_ERRORS as error:
             self._view.host.failed(error)
             code, detail = Code.STORAGE_FAILED, str(error)

@@ -24,7 +24,9 @@ def what_keeps_head(view: GroupView, status: GroupStatus) -> list[str]:
     if not head.was_freed:
         return ["nothing was trimmed, expired or deleted yet: the whole log stays"]
     said: list[str] = []
-    if head.queue is not None and head.queue_position < end:
+    if head.needed == head.horizon < end:
+        said.append("records that were carried forward lie in it")
+    if head.queue is not None and head.horizon <= head.queue_position < end:
         topic, number, minimum = head.queue
         said.append(f"queue {topic.name}/{number} begins in it, at offset {minimum}")
         rows, _ = queries.holds(topic.topic_id, number, b"", HOLDS_PER_QUEUE_MAX)
@@ -33,7 +35,7 @@ def what_keeps_head(view: GroupView, status: GroupStatus) -> list[str]:
             for row in rows
             if row.offset <= minimum and row.until_ms > now_ms
         ]
-    if head.pinned_position < end:
+    if head.horizon <= head.pinned_position < end:
         said.append("a timer, a retry or a dead letter refers to a message in it")
     if view.machine.saved_index <= last_index:
         said.append("no saved state covers it yet")

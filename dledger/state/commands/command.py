@@ -28,6 +28,8 @@ class Command(ABC, Generic[R_co]):
     """Names of the fields in the order of their bytes; empty: in the order of the class."""
     FREES_SPACE: ClassVar[bool] = False
     ROWS_READ_MAX: ClassVar[int] = 1
+    HOLDS_BATCHES: ClassVar[bool] = False
+    """True: `apply` gets an entry whose only payload is the command, to see where its bytes lie."""
 
     @property
     def frees_space(self) -> bool:

@@ -1,6 +1,8 @@
 """Consume queues: appending to them, trimming them (S51, D6).
 
 append      Appending committed batches to their queues: which are void, which are repeats
+carry       CarryForward: what old segments still hold is copied to the end of the log
+copies      Where old batches lie that were carried forward
 expire      ExpireRecords: the records go that their topic's retention lets go
 garbage     Ranges of rows that nobody sees any more, deleted a few with every entry
 holds       Who keeps which part of a queue until when, and the commands Hold and ReleaseHold

@@ -22,12 +22,12 @@ topic; `garbage.py` deletes it some entries later, and its pin with it.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dledger.state.queues.garbage import Garbage
 from dledger.state.queues.table import NO_POSITION, Queue, QueueTable, origin_key
-from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, Writer, after
+from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, Writer, after, rows_in
 from dledger.state.values import Origin, Reference, Timer
 from dledger.store.store import Row
 from dledger.types import Entry
@@ -72,6 +72,12 @@ class References:
         self._pins_from = rows[0][0]
         position: int = KEY_U64.unpack_from(rows[0][0], 1)[0]
         return position
+
+    def pins(self, first: tuple[int, int], stop: int) -> Iterator[tuple[int, int]]:
+        """Iterate over the pins below position `stop`, in order, from a pin on."""
+        start = max(_pin_key(*first), self._pins_from)
+        for key, _ in rows_in(self._store, start, _PINS + KEY_U64.pack(stop)):
+            yield KEY_U64.unpack_from(key, 1)[0], KEY_U64.unpack_from(key, 9)[0]
 
     def new_pin(self, reference: Reference) -> int:
         """Pin the batch of a reference; return the number of the pin."""

@@ -25,12 +25,13 @@ blocks later.
 
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from sortedcontainers import SortedList
 
+from dledger.state.queues.copies import Copies
 from dledger.state.tables import (
     BLOCK_SIZE_TARGET,
     KEY_U32,
@@ -96,9 +97,10 @@ class Queue:
 class QueueTable:
     """All queues of a group. What apply changed is written by `write_changed` after each entry."""
 
-    def __init__(self, writer: Writer, live_topics: frozenset[bytes]) -> None:
+    def __init__(self, writer: Writer, live_topics: frozenset[bytes], copies: Copies) -> None:
         self._writer = writer
         self._store: StateStore = writer.store
+        self._copies = copies
         self._queues: dict[QueueId, Queue] = {}
         self._changed: dict[QueueId, Queue] = {}
         self._heads: SortedList[tuple[int, QueueId]] = SortedList()
@@ -133,11 +135,17 @@ class QueueTable:
         lower = self._heads.irange(maximum=(position, (b"", 0)), inclusive=(True, False))
         return [queue_id for _, queue_id in islice(lower, count)]
 
+    def beginning_between(
+        self, first: tuple[int, QueueId], position: int
+    ) -> Iterator[tuple[int, QueueId]]:
+        """Iterate over first positions below one, with their queues, from such a pair on."""
+        return self._heads.irange(first, (position, (b"", 0)), inclusive=(True, False))
+
     def offset_by_place(self, queue: Queue, place: int) -> int:
         """Return the first offset whose place is at or above; the maximum when there is none."""
         low, high = queue.minimum, queue.maximum
         while low < high:
-            span = self.row_at(queue, (low + high) // 2)
+            span = self._row_at(queue, (low + high) // 2)
             if self._place_of(queue, span) < place:
                 low = span.base_offset + span.record_count
             else:
@@ -214,7 +222,7 @@ class QueueTable:
                 # The newest block is full, and the next call begins behind it.
                 stop += b"\0"
         else:
-            span = self.row_at(queue, offset)
+            span = self._row_at(queue, offset)
             self._set_first(queue, self._place_of(queue, span))
             stop = self._block_at(queue, offset)[0]
         self._changed[queue.id] = queue
@@ -275,11 +283,17 @@ class QueueTable:
 
     def row_at(self, queue: Queue, offset: int) -> QueueSpan:
         """Return the row that holds an offset; minimum <= offset < maximum."""
+        return self._copies.located(self._row_at(queue, offset))
+
+    def _row_at(self, queue: Queue, offset: int) -> QueueSpan:
         _, block = self._block_at(queue, offset)
         return _span(block, _place(block, offset))
 
     def spans(self, queue: Queue, offset: int, max_bytes: int) -> list[QueueSpan]:
         """Return the rows from `offset` on: at least one, then up to `max_bytes` and SPANS_MAX."""
+        return self._copies.all_located(self._spans(queue, offset, max_bytes))
+
+    def _spans(self, queue: Queue, offset: int, max_bytes: int) -> list[QueueSpan]:
         key, block = self._block_at(queue, offset)
         place = _place(block, offset)
         found: list[QueueSpan] = []

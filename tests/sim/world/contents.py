@@ -90,7 +90,7 @@ def _check_queue(group: "Group", name: str, queue: QueueKey) -> None:
                 int(span.base_offset),
                 span.first_record,
                 span.record_count,
-                bytes(log.read_span(Span(Position(span.position), span.size))),
+                bytes(log.read_span(Span(Position(span.place), span.size))),
             )
             for span in spans
         )
@@ -163,5 +163,5 @@ def _check_bodies(world: "World") -> set[BatchKey]:
 
 
 def _bodies(process: "Process", span: QueueSpan) -> list[bytes]:
-    view = BatchView(process.log.read_span(Span(Position(span.position), span.size)))
+    view = BatchView(process.log.read_span(Span(Position(span.place), span.size)))
     return [bytes(view.body(place)) for place in range(len(view))]

@@ -8,6 +8,7 @@ from dledger.state.queues.holds import Hold
 from dledger.state.queues.trim import Trim
 from dledger.types import LogIndex, Position
 from dledger_broker.rpc.head import what_keeps_head
+from tests.unit.state.carry_kit import carry
 from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, create, started
 from tests.unit.state.test_failures import fail, ready
 
@@ -95,4 +96,15 @@ def test_a_reference_keeps_it() -> None:
     driven.one(Trim(TOPIC, 0, 10))
     assert said(saved(driven), (driven.log.position, len(driven.log.entries) - 1)) == [
         "a timer, a retry or a dead letter refers to a message in it"
+    ]
+
+
+def test_records_that_were_carried_forward_are_said() -> None:
+    driven = two_topics()
+    target = driven.log.position
+    carry(driven, target)
+    saved(driven)
+    assert said(driven, (target, driven.machine.applied_index - 1)) == []
+    assert said(driven, (target + 1, driven.machine.applied_index - 1)) == [
+        "records that were carried forward lie in it"
     ]

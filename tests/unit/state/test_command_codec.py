@@ -34,6 +34,7 @@ from dledger.state.progress.dead_letters import SettleDeadLetters
 from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.progress.start import BeginQueues, NewQueue
 from dledger.state.progress.wave import ResumeGroup
+from dledger.state.queues.carry import CarryForward, Copy
 from dledger.state.queues.expire import Bound, ExpireRecords, Expiring
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
@@ -141,6 +142,12 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         "3d01" + "0100" + HEX_A + "03000000" + "3700000000000000" + "01"
         + "0201000000000000" + HEX_RETENTION,
         f"ExpireRecords queues={HEX_A}/3@55(SIZE) default=7ms/258B",
+    ),
+    (
+        CarryForward(258, b"", b"\xff", (Copy(7, b"ab"),)),
+        "3e01" + "0201000000000000" + "00000000" + "01000000" + "ff"
+        + "0100" + "0700000000000000" + "02000000" + "6162",
+        "CarryForward target=258 cursor= until=ff copies=7[2]",
     ),
     (
         ForgetTopics(7, 258),

@@ -2,7 +2,8 @@
 
 The oracle: every delayed record is delivered exactly once, unless it was recalled, in the order of
 its time and then of the log, not before its time by the stamps, and soon after; the log is never
-trimmed above what a timer or a row needs; nothing is left when all is trimmed.
+trimmed above what a timer or a row needs; what was carried forward is the same batch, and lies
+where the log stays; nothing is left when all is trimmed.
 """
 
 from dataclasses import dataclass
@@ -10,15 +11,26 @@ from random import Random
 
 import pytest
 
+from dledger.state.queues.copies import FIRST
 from dledger.state.queues.trim import Trim
-from dledger.state.results import Appended, Refused, TimerRecalled, TimersFired
+from dledger.state.results import Appended, CarriedForward, Refused, TimerRecalled, TimersFired
 from dledger.state.tables import Table
 from dledger.state.timers.commands import FireTimers, RecallTimer
+from dledger_broker.read.batches import size_of_batch
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
+from tests.unit.state.carry_kit import EntriesLog, bytes_at, stretch
 from tests.unit.state.kit import PRODUCER, TOPIC, Driven, started
 
 QUEUES = 2
-TABLES = (Table.TIMER, Table.TIMER_BY_ID, Table.ORIGIN, Table.PIN, Table.REFERENCE_AT)
+TABLES = (
+    Table.TIMER,
+    Table.TIMER_BY_ID,
+    Table.ORIGIN,
+    Table.PIN,
+    Table.REFERENCE_AT,
+    Table.COPY,
+    Table.COPY_PLACE,
+)
 
 
 @dataclass
@@ -103,6 +115,16 @@ class Model:
         self.driven.one(Trim(TOPIC, queue, offset), time_ms=self.now_ms)
         self.minimums[queue] = offset
 
+    def carry(self) -> None:
+        """Begin a pass, or go on with one; now and then another leader begins anew."""
+        carried = self.driven.machine.queries.carried
+        target = carried.target
+        if not target or self.random.random() < 0.2:
+            target = self.random.randint(carried.horizon + 1, self.driven.log.position)
+        limit = self.random.choice((1, 3, 1_000))
+        result = self.driven.one(stretch(self.driven, target, limit=limit), time_ms=self.now_ms)
+        assert isinstance(result, CarriedForward), result
+
     def restart(self) -> None:
         if self.random.random() < 0.5:
             self.driven.save()
@@ -125,16 +147,25 @@ class Model:
         for each in self.waiting:
             assert queries.lookup_message_id(PRODUCER, each.number) is None
         self.driven.save()
-        assert self.driven.machine.head_needed() <= min(needed, default=self.driven.log.position)
+        head = self.driven.machine.head_needed()
+        carried = queries.carried
+        assert (
+            head == max(min(needed, default=self.driven.log.position), carried.horizon) or head == 0
+        )
+        for position in needed:
+            place = self.driven.machine._state.copies.place(position)
+            size = size_of_batch(EntriesLog(self.driven.log), position)
+            assert head <= place
+            assert bytes_at(self.driven, place, size) == bytes_at(self.driven, position, size)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_timers_do_what_the_model_does(seed: int) -> None:
     model = Model(seed)
-    acts = (model.send, model.fire, model.recall, model.trim)
+    acts = (model.send, model.fire, model.recall, model.trim, model.carry)
     for step in range(250):
         model.now_ms += model.random.choice((0, 1, 10, 60))
-        model.random.choices(acts, (5, 3, 2, 1))[0]()
+        model.random.choices(acts, (5, 3, 2, 1, 2))[0]()
         if step % 25 == 24:
             model.check()
             model.restart()
@@ -145,5 +176,6 @@ def test_timers_do_what_the_model_does(seed: int) -> None:
     for queue in range(QUEUES):
         if len(model.queues[queue]) > model.minimums[queue]:
             model.driven.one(Trim(TOPIC, queue, len(model.queues[queue])), time_ms=model.now_ms)
-    model.driven.idle(20)
+    model.driven.one(stretch(model.driven, model.driven.log.position, FIRST))
+    model.driven.idle(40)
     assert not [key for key in model.driven.rows() if key[0] in TABLES]

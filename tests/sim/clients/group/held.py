@@ -43,7 +43,7 @@ def _minimum(records: SharedRecords, queue: QueueKey) -> int:
 def _check_spans(process: "Process", queue: QueueKey, at: int, copies: Sequence[Copy]) -> int:
     """Compare some batches from an offset on; return where the next one begins."""
     for span in process.machine.queries.spans(*queue, at, 1 << 20):
-        view = BatchView(process.log.read_span(Span(Position(span.position), span.size)))
+        view = BatchView(process.log.read_span(Span(Position(span.place), span.size)))
         origin = process.machine.queries.origin(*queue, span.base_offset)
         told = None if origin is None else (*origin[:3], origin.attempts, origin.resent)
         for place in range(span.record_count):
