@@ -5,7 +5,7 @@ goes on while the group runs (`dledger.raft.driver.host`, `upkeep`).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -71,11 +71,8 @@ class GroupRuntime:
         self._platform = platform
         self._channels = channels
         self._links: dict[MemberId, PeerLink] = {}
-        self._upkeep_task: asyncio.Task[None] | None = None
-        self._firing_task: asyncio.Task[None] | None = None
-        self._sending_task: asyncio.Task[None] | None = None
-        self._carrying_task: asyncio.Task[None] | None = None
-        self._refill_task: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        """What runs beside the group until it stops."""
         self._refill: Refill | None = None
         self._giving: Giving | None = None
         self._telling_topics = False
@@ -216,8 +213,7 @@ class GroupRuntime:
             self.broker_groups,
             delete_when_low=config.topics.delete_when_low,
         )
-        upkeep = Upkeep(self.view, own, self.known_index)
-        self._upkeep_task = start_running(upkeep.run, f"upkeep {names.group}")
+        self._begin("upkeep", Upkeep(self.view, own, self.known_index).run)
         self._giving = giving
         giving.add_group(
             names.group,
@@ -230,12 +226,12 @@ class GroupRuntime:
             ),
         )
         self._start_refill(identity, on_refilled)
-        firing = TimerFiring(self.view)
-        self._firing_task = start_running(firing.run, f"timers {names.group}")
-        carrying = Carrying(self.view)
-        self._carrying_task = start_running(carrying.run, f"carrying {names.group}")
-        sending = ScheduleSending(self.view)
-        self._sending_task = start_running(sending.run, f"schedules {names.group}")
+        self._begin("timers", TimerFiring(self.view).run)
+        self._begin("schedules", ScheduleSending(self.view).run)
+        self._begin("carrying", Carrying(self.view).run)
+
+    def _begin(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
+        self._loops.append(start_running(run, f"{what} {self.view.names.group}"))
 
     def _start_refill(self, identity: LinkIdentity, on_refilled: Callable[[], None]) -> None:
         config, platform = self._config, self._platform
@@ -257,7 +253,7 @@ class GroupRuntime:
         )
         refill.on_gathered = on_refilled
         self.view.refill_says = lambda: refill.says
-        self._refill_task = start_running(refill.run, f"refill {self.view.names.group}")
+        self._begin("refill", refill.run)
 
     async def hand_over(self) -> None:
         """Give leadership away; nothing when this member does not lead, or is alone."""
@@ -275,16 +271,8 @@ class GroupRuntime:
 
     async def stop(self, limit: float) -> bool:
         """Save, close; False when a disk hangs for about `limit` seconds and all stays open."""
-        if self._upkeep_task is not None:
-            self._upkeep_task.cancel()
-        if self._firing_task is not None:
-            self._firing_task.cancel()
-        if self._sending_task is not None:
-            self._sending_task.cancel()
-        if self._carrying_task is not None:
-            self._carrying_task.cancel()
-        if self._refill_task is not None:
-            self._refill_task.cancel()
+        for task in self._loops:
+            task.cancel()
         await self._forwarder.stop()
         ended = False
         try:

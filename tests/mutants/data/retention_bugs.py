@@ -8,6 +8,7 @@ from tests.mutants.rewrite import Edit
 
 EXPIRE: Final = "dledger.state.queues.expire:ExpireRecords"
 STATE: Final = "unit.state.test_expire"
+CARRY: Final = "unit.state.test_carry"
 DUTY: Final = "unit.broker.test_retention"
 
 RETENTION_BUGS: Final[Sequence[Mutant]] = (
@@ -106,5 +107,113 @@ RETENTION_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{DUTY}.test_a_queue_is_cut_to_its_bound_of_size"],
+    ),
+    Mutant(
+        "carry-leaves-a-batch-out",
+        "a pass goes on although a batch that is needed was not copied",
+        [
+            Edit(
+                "dledger.state.queues.carry:CarryForward.apply",
+                "root.position not in needed",
+                "root.position in brought",
+            ),
+        ],
+        [f"{CARRY}.test_a_stretch_that_leaves_a_batch_out_is_refused"],
+    ),
+    Mutant(
+        "carry-lets-go-early",
+        "the log is let go when a pass begins, not at its end",
+        [
+            Edit(
+                "dledger.state.queues.copies:Copies.note",
+                "Carried(self.carried.horizon, target, cursor)",
+                "Carried(target, target, cursor)",
+            ),
+        ],
+        [f"{CARRY}.test_only_the_next_stretch_of_the_pass_is_taken"],
+    ),
+    Mutant(
+        "carry-takes-any-bytes",
+        "a copy is not compared with the batch that it is of",
+        [
+            Edit(
+                "dledger.state.queues.carry:_check_batch",
+                "if not is_sound or not is_its:",
+                "if not is_its:",
+            ),
+        ],
+        [f"{CARRY}.test_a_damaged_copy_is_refused"],
+    ),
+    Mutant(
+        "carry-mistakes-the-place",
+        "a copy is looked for in the first command of its entry",
+        [
+            Edit(
+                "dledger.state.machine:StateMachine._run",
+                "entry.payloads[at : at + 1], starts=[entry.starts[at]]",
+                "entry.payloads[:1], starts=[entry.starts[0]]",
+            ),
+        ],
+        [f"{CARRY}.test_commands_of_one_entry_know_their_own_bytes"],
+    ),
+    Mutant(
+        "carry-forgets-pins",
+        "what only timers, retries and dead letters need is not copied",
+        [
+            Edit(
+                "dledger.state.queues.carry:walk",
+                "yield from _pinned(state, cursor, target)",
+                "yield from ()",
+            ),
+        ],
+        [f"{CARRY}.test_what_a_timer_holds_is_carried_and_fires"],
+    ),
+    Mutant(
+        "carry-forgets-half-a-batch",
+        "a batch that was trimmed in its middle is not copied",
+        [
+            Edit(
+                "dledger.state.queues.carry:_in_queues",
+                "at = queue.minimum",
+                "at = queue.minimum + (queue.minimum > 0)",
+            ),
+        ],
+        [f"{CARRY}.test_a_batch_that_was_trimmed_in_its_middle_is_carried"],
+    ),
+    Mutant(
+        "carry-drops-a-copy",
+        "the place of an older copy stays, and takes the newer one with it",
+        [
+            Edit(
+                "dledger.state.queues.copies:Copies.record",
+                "if value is not None:",
+                "if value is None and value:",
+            ),
+        ],
+        [f"{CARRY}.test_a_second_pass_carries_the_copies_and_drops_those_that_nobody_needs"],
+    ),
+    Mutant(
+        "carry-takes-an-old-stretch",
+        "a stretch of another pass moves the cursor",
+        [
+            Edit(
+                "dledger.state.queues.carry:CarryForward.apply",
+                "(self.target, self.cursor) != carried[1:]",
+                "self.target > 1 << 60",
+            ),
+        ],
+        [f"{CARRY}.test_only_the_next_stretch_of_the_pass_is_taken"],
+    ),
+    Mutant(
+        "carried-batch-read-at-its-position",
+        "a carried batch is read where it lay before",
+        [
+            Edit(
+                "dledger.state.queues.copies:Copies.place",
+                "return copy",
+                "return position",
+            ),
+        ],
+        [f"{CARRY}.test_an_old_batch_lies_at_the_end_of_the_log_under_its_old_name"],
     ),
 )

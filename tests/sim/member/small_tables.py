@@ -1,5 +1,7 @@
 """Small blocks of the state's tables, and short waits, for one run of a minute.
 
+Also passes that carry old records forward as often as a log allows.
+
 Owns: which bounds are made small, and putting them back. They are plain constants of the product;
 nothing else of it changes. Everything in one process sees them, so a world has them only while it
 runs.
@@ -16,6 +18,7 @@ from dledger.state.producers import table as producers
 from dledger.state.queues import garbage
 from dledger.state.queues import table as queues
 from dledger.state.topics import sweep as topic_sweep
+from dledger_broker.carrying import carrying, worth
 from dledger_broker.group import expiry as expiry_duty
 from dledger_broker.group import forgetting
 from dledger_broker.process import upkeep
@@ -55,12 +58,35 @@ OFTEN: Final[Mapping[Any, Mapping[str, float]]] = {
     upkeep: {"UPKEEP_SECONDS": 1.0},
 }
 """By module: what lets leaders do their duties within a minute."""
+CARRIED: Final[Mapping[Any, Mapping[str, float]]] = {
+    carrying: {
+        "LOOK_SECONDS": 1.0,
+        "AGAIN_SECONDS": 2.0,
+        "CHUNK": 5,
+        "ROOTS_PER_COMMAND": 5,
+        "COPIES_SIZE_TARGET": 2_000,
+    },
+    worth: {"BYTES_FREED_PER_COPIED": 2},
+}
+"""By module: what lets a leader begin a pass every few seconds, of many commands."""
+
+
+@contextmanager
+def carried_often() -> Iterator[None]:
+    """Run with passes every few seconds."""
+    with _changed(CARRIED):
+        yield
 
 
 @contextmanager
 def small_tables(*, with_duties: bool = False) -> Iterator[None]:
     """Run with small blocks, and with duties that are done often."""
-    chosen = {**SMALL, **OFTEN} if with_duties else SMALL
+    with _changed({**SMALL, **OFTEN} if with_duties else SMALL):
+        yield
+
+
+@contextmanager
+def _changed(chosen: Mapping[Any, Mapping[str, float]]) -> Iterator[None]:
     kept = [
         (module, name, getattr(module, name))
         for module, bounds in chosen.items()

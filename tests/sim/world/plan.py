@@ -72,6 +72,8 @@ class WorldPlan:
     """How many different keys the records have."""
     small_tables: bool = False
     """See `member/small_tables.py`."""
+    carries_often: bool = False
+    """Leaders carry old records forward every few seconds."""
     flush: FlushMode = FlushMode.SYNC
     """With `ASYNC`, written bytes count as on disk, and no fault cuts power."""
 
@@ -114,7 +116,7 @@ class WorldPlan:
             f"trims: {trims}, retention {self.retention_ms} ms, keys {self.keys}, "
             f"refills at {self.refill_bytes_per_second} B/s, "
             f"{self.absent_bytes_max} B for the absent, "
-            f"small tables {self.small_tables}, "
+            f"small tables {self.small_tables}, carries often {self.carries_often}, "
             f"flush {self.flush.value}, waits for callers {self.waits_for_callers}; "
             f"{'no shared topic' if self.delivery is None else self.delivery.describe()}"
         )
@@ -131,6 +133,7 @@ def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
         retention_ms=_retention_ms(seed),
         refill_bytes_per_second=refill.choice((256 * KIB, 2 * MIB, 64 * MIB)),
         absent_bytes_max=refill.choice((64 * KIB, 256 * KIB, 8 * GIB)),
+        carries_often=Random(f"carry/{seed}").random() < 0.6,
     )
 
 

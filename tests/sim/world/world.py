@@ -25,7 +25,7 @@ from tests.sim.faults.nemesis import Nemesis
 from tests.sim.invariants.delivery.queue_contents import Contents, QueueKey
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.member.member import SimMember
-from tests.sim.member.small_tables import small_tables
+from tests.sim.member.small_tables import carried_often, small_tables
 from tests.sim.network.network import Network
 from tests.sim.process.instruments import instruments
 from tests.sim.process.loop import ProcessLoop
@@ -104,6 +104,8 @@ class World:
         self._opened.enter_context(instruments())
         if plan.small_tables:
             self._opened.enter_context(small_tables(with_duties=plan.producers > 0))
+        if plan.carries_often:
+            self._opened.enter_context(carried_often())
         self.network = Network(self.scheduler, Random(f"net/{plan.seed}"), plan.delay, self.trace)
         self.contents = Contents()
         if plan.retention_ms:

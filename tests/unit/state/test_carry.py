@@ -73,8 +73,10 @@ def test_an_old_batch_lies_at_the_end_of_the_log_under_its_old_name() -> None:
 def test_a_batch_that_was_trimmed_in_its_middle_is_carried() -> None:
     driven = with_an_old_record()
     driven.one(Trim(TOPIC, 1, 1))
-    carry(driven, end_of(driven))
+    target = end_of(driven)
+    carry(driven, target)
     span = span_of(driven, 1)
+    assert span.place > target
     assert bytes_at(driven, span.place, span.size) == OLD
 
 
@@ -89,10 +91,17 @@ def test_a_stretch_that_leaves_a_batch_out_is_refused() -> None:
     }
 
 
+def test_a_damaged_copy_is_refused() -> None:
+    driven = with_an_old_record()
+    command = stretch(driven, end_of(driven))
+    (copy,) = command.copies
+    wrong = replace(command, copies=(Copy(copy.position, copy.batch[:-1] + b"!"),))
+    assert code_of(driven.one(wrong)) is Code.CORRUPT_BATCH
+
+
 @pytest.mark.parametrize(
     "changed",
     [
-        lambda data: data[:-1] + bytes((data[-1] ^ 1,)),
         lambda data: data[:-1],
         lambda data: batch(2, queue=2, body=b"old", keys=("k",)),
         lambda data: batch(2, queue=1, body=b"older", keys=("k",)),
@@ -219,7 +228,9 @@ def test_a_stretch_with_too_many_roots_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_commands_of_one_entry_know_their_own_bytes() -> None:
     driven = with_an_old_record()
-    hold = Trim(TOPIC, 0, 0)
-    driven.run(hold, stretch(driven, end_of(driven)), hold)
+    nothing, target = Trim(TOPIC, 0, 0), end_of(driven)
+    _, result, _ = driven.run(nothing, stretch(driven, target), nothing)
+    assert carried(result) == 1
     span = span_of(driven, 0)
+    assert span.place > target
     assert bytes_at(driven, span.place, span.size) == OLD
