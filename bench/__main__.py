@@ -17,7 +17,7 @@ import uvloop
 from rich.console import Console
 
 from bench.bulk import decode, exports, spark
-from bench.cluster import failover, idle, lag, restart, steady
+from bench.cluster import failover, idle, lag, refill, restart, steady
 from bench.delivery import delay, push, rebalance, timers
 from bench.effort import Effort
 from bench.figures import Figure, table
@@ -39,6 +39,7 @@ BENCHMARKS: dict[str, Measure] = {
     "restart": restart.measure,
     "idle": idle.measure,
     "lag": lag.measure,
+    "refill": refill.measure,
     "delay": delay.measure,
     "timers": timers.measure,
     "push": push.measure,

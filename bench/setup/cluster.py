@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from dledger_broker.local.cluster import LocalCluster
+from dledger_broker.local.cluster import LocalCluster, Setting
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 from dledger_proto.v1 import broker_pb2 as pb
@@ -141,13 +141,19 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, members: int = 3) -> AsyncGenerator[Running]:
-    """Start a cluster in a new folder under `folder`; stop it and remove the folder in the end."""
+async def running(folder: Path, members: int = 3, **settings: Setting) -> AsyncGenerator[Running]:
+    """Start a cluster in a new folder under `folder`; stop it and remove the folder in the end.
+
+    Settings: `storage__segment_size_bytes=64 << 20`.
+    """
     cluster = LocalCluster(
         Path(tempfile.mkdtemp(prefix="cluster-", dir=folder)),
         cluster="bench",
         members=members,
-        settings={"log.level": "info"},
+        settings={
+            "log.level": "info",
+            **{name.replace("__", "."): value for name, value in settings.items()},
+        },
         die_with_owner=True,
     )
     cluster.prepare()
