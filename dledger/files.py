@@ -89,6 +89,10 @@ class FileSystem(Protocol):
         """Remove a file. Its space may come back later: see `is_freeing`."""
         ...
 
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
     @property
     def is_freeing(self) -> bool:
         """True while the disk has yet to get back the space of removed files."""
@@ -257,6 +261,9 @@ class OsFileSystem:
             os.unlink(path)
         finally:
             file.close()
+
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(path)
 
     @property
     def is_freeing(self) -> bool:

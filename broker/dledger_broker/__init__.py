@@ -13,6 +13,7 @@ process/   A member as a process: its groups, its end, logs, health
 read/      Reading: fetch streams, lookups, plans, the log for comparison
 refill/    Log and state for a peer that replication cannot fill, and from one
 rpc/       The gRPC services of a member
+snapshots/ Snapshots of a running member, beside its data
 timers/    What the leader of a group puts into queues when its time has come
 usecases/  What callers can ask of a member, whatever the API
 """

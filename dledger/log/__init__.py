@@ -7,6 +7,7 @@ errors       What can be wrong with a data folder or a log, as exceptions
 folder       The data folder of one member: its lock, its identity, its paths
 hard_state   The hard state file: term, vote, incarnations, quarantine
 identity     The identity file: cluster, group, member and life of a data folder
+image        Which files hold the log up to an entry: what a copy of it consists of
 settings     The sizes that configuration gives a log
 space        Disk space: a kept reserve, and the mark below which writes are refused
 memory/      The log in memory: chain, segments, newest entries, what is written and synced

@@ -12,15 +12,18 @@ ended with a sync, `durable_index`. After a failed write or sync the log has fai
 could promise anything raises LogFailed, and reading goes on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
 from dledger.files import FileSystem
 from dledger.log.errors import SpanGone
 from dledger.log.folder import DataFolder
 from dledger.log.hard_state import HardState
+from dledger.log.image import LogImage
 from dledger.log.memory.chain import NO_INDEX, NO_TERM, Chain
 from dledger.log.memory.log_state import LogState
+from dledger.log.memory.segment import file_offset, index_name
 from dledger.log.memory.tail import Tail
 from dledger.log.reading.file_pool import FilePool
 from dledger.log.reading.lookup import Lookup
@@ -42,7 +45,7 @@ from dledger.types import (
     Span,
     Term,
 )
-from dledger_proto.entry import EntryHeader, parse_genesis
+from dledger_proto.entry import EntryHeader, parse_genesis, segment_name
 
 
 class CommitLog:
@@ -73,6 +76,7 @@ class CommitLog:
             raise
         self.recovery_notes: Sequence[str] = found.notes
         """A line for each thing that recovery changed on disk: a torn end that it cut, a file."""
+        self._keepers = 0
         self._state = LogState(
             tail=Tail(settings.tail_cache_bytes),
             random=random,
@@ -273,9 +277,31 @@ class CommitLog:
         got its space back. The last segment always stays.
         """
         self._disk.check()
-        if self._state.trim_base is not None or self._pool.fs.is_freeing:
+        if self._state.trim_base is not None or self._pool.fs.is_freeing or self._keepers:
             return []
         return self._state.plan_trim(position_needed, index_limit)
+
+    @contextmanager
+    def head_kept(self) -> Iterator[None]:
+        """Let no trim begin during a block: somebody copies what the log holds."""
+        self._keepers += 1
+        try:
+            yield
+        finally:
+            self._keepers -= 1
+
+    def image(self, last: LogIndex) -> LogImage:
+        """Return what a copy of the log up to a durable entry consists of. A short read."""
+        self._check_held(last, last)
+        assert last <= self.durable_index, f"{last} is not durable, {self.durable_index} is"
+        found = self._lookup.locate(last)
+        position = Position(found.ref.position + found.ref.size)
+        end = Chain(last, position, found.ref.crc, found.ref.term, found.time_ms)
+        checkpoint = self._state.checkpoint(end)
+        *whole, (base, _) = checkpoint.segments
+        names = [name(Position(start)) for start, _ in whole for name in (segment_name, index_name)]
+        size = file_offset(Position(base), position)
+        return LogImage(checkpoint, tuple(names), segment_name(base), size)
 
     # Write rounds.
 

@@ -270,11 +270,16 @@ def producer_id(seed: int) -> bytes:
 
 @asynccontextmanager
 async def running_cluster(
-    folder: Path, members: int = 3, start: bool = True, **settings: Setting
+    folder: Path,
+    members: int = 3,
+    start: bool = True,
+    cluster_name: str = "local",
+    **settings: Setting,
 ) -> AsyncIterator[Cluster]:
     """Run a cluster for the length of a block. Settings: `storage__flush="async"`."""
     local = LocalCluster(
         folder,
+        cluster_name,
         members=members,
         settings={key.replace("__", "."): value for key, value in settings.items()},
         die_with_owner=True,

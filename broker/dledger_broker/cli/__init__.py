@@ -15,6 +15,7 @@ packages at the top.
     output      What commands print, and how they end: tables for people, JSON for programs
     tables      Tables for people: one row per line, or rows side by side where a table is too wide
     values      How people write and read times, durations and sizes in bytes
+    backup/     Commands that keep a copy of a group's data, and make a new cluster of it
     cluster/    Commands about a running cluster
     exports/    `dledger export`
     messages/   Commands that send and read messages

@@ -48,6 +48,8 @@ COMMANDS: Final = {
     "transfer": "cluster.offsets",
     "lift-quarantine": "cluster.offsets",
     "export": "exports.export",
+    "snapshot": "backup.snapshots",
+    "restore": "backup.restore",
     "inspect": "offline.inspect",
     "repair": "offline.repair",
     "config": "processes.config",

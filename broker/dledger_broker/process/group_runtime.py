@@ -44,6 +44,7 @@ from dledger_broker.process.tasks import start_running
 from dledger_broker.process.upkeep import Upkeep
 from dledger_broker.refill.giving import Given, Giving
 from dledger_broker.refill.receiving import Refill
+from dledger_broker.snapshots.keeping import Snapshots
 from dledger_broker.timers.firing import TimerFiring
 from dledger_broker.timers.sending import ScheduleSending
 from dledger_broker.usecases.messaging import Messaging
@@ -57,6 +58,7 @@ class GroupRuntime:
 
     view: GroupView
     messaging: Messaging
+    snapshots: Snapshots
     router: AppendRouter
 
     def __init__(
@@ -129,6 +131,15 @@ class GroupRuntime:
             name=group.name,
         )
         self._serve(host, machine, watch)
+        self.snapshots = Snapshots(
+            self.view,
+            self._store,
+            fs,
+            self._folder.path,
+            lambda: self._folder.identity,
+            lambda path: platform.open_store(path, map_size),
+        )
+        self.snapshots.begin()
 
     def _topics_changed(self) -> None:
         """Called within apply: tell once per turn of the loop."""
@@ -274,6 +285,7 @@ class GroupRuntime:
         for task in self._loops:
             task.cancel()
         await self._forwarder.stop()
+        await self.snapshots.stop()
         ended = False
         try:
             async with asyncio.timeout(limit):

@@ -217,6 +217,7 @@ class Member:
                 self._followers.get(name),
                 self._coordinators[name],
                 Grants(messaging.view, self._cluster_view, self._channels),
+                self._groups[name].snapshots,
             )
             for name, messaging in messagings.items()
         }

@@ -31,6 +31,7 @@ from dledger_broker.delivery.grants import Grants
 from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
 from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.rpc.admission import AdmissionControl, Work
+from dledger_broker.snapshots.keeping import Snapshots
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.rpc import raw, status
@@ -83,6 +84,8 @@ class HostedGroup:
     """Keeps the consumers of consumer groups; None in tests that need none."""
     grants: Grants | None = None
     """Asks coordinators what they granted; None in tests that need none."""
+    snapshots: Snapshots | None = None
+    """Keeps the snapshots of this member; None in tests that need none."""
 
 
 def group_named(groups: Mapping[str, HostedGroup], name: str) -> HostedGroup:

@@ -7,7 +7,7 @@ the handler, and a check that bounds its work. Adding a call means adding a row 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dledger_broker.rpc import admin, consumers, native, routes
+from dledger_broker.rpc import admin, consumers, native, routes, snapshots
 from dledger_broker.rpc.admission import Work
 from dledger_broker.rpc.calls import AnsweredBy, Calls, Row, counted
 from dledger_broker.rpc.delivery import explaining, groups, progress, schedules, timers
@@ -16,9 +16,10 @@ from dledger_broker.rpc.streams import Streams
 from dledger_proto.limits import PROGRESS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
-from dledger_proto.v1 import delivery_pb2, routes_pb2
+from dledger_proto.v1 import delivery_pb2, routes_pb2, snapshots_pb2
 
 BROKER, DELIVERY, ADMIN, ROUTES = "Broker", "Delivery", "Admin", "Routes"
+SNAPSHOTS = "Snapshots"
 QUERY, LOOKUP, ADMINISTRATION = Work.QUERY, Work.LOOKUP, Work.ADMIN
 ANY, LEADER, CONTROL = AnsweredBy.ANY_MEMBER, AnsweredBy.LEADER, AnsweredBy.CONTROL_LEADER
 
@@ -130,6 +131,18 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
         ADMINISTRATION, ANY, admin.lift_quarantine,
     ),
     Row(
+        SNAPSHOTS, "Create", snapshots_pb2.CreateSnapshotRequest,
+        snapshots_pb2.CreateSnapshotReply, ADMINISTRATION, ANY, snapshots.create,
+    ),
+    Row(
+        SNAPSHOTS, "List", snapshots_pb2.ListSnapshotsRequest, snapshots_pb2.ListSnapshotsReply,
+        ADMINISTRATION, ANY, snapshots.list_all,
+    ),
+    Row(
+        SNAPSHOTS, "Delete", snapshots_pb2.DeleteSnapshotRequest,
+        snapshots_pb2.DeleteSnapshotReply, ADMINISTRATION, ANY, snapshots.delete,
+    ),
+    Row(
         DELIVERY, "ClaimQueues", delivery_pb2.ClaimQueuesRequest, delivery_pb2.ClaimQueuesReply,
         QUERY, LEADER, progress.claim_queues, counted("queues", 1, QUEUES_PER_CALL_MAX),
     ),
@@ -205,6 +218,7 @@ def services(calls: Calls, streams: Streams, watch: RouteWatch) -> tuple[raw.Raw
         },
         DELIVERY: {"Session": raw.StreamMethod(streams.session)},
         ADMIN: {"LogEntries": raw.ReadMethod(streams.log_entries)},
+        SNAPSHOTS: {},
         ROUTES: {"Watch": raw.ReadMethod(watch.watch)},
     }
     return tuple(

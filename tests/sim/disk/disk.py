@@ -237,6 +237,10 @@ class SimFileSystem:
         if isinstance(node, Inode) and all(node is not other for other in self._inodes_seen()):
             self._freeing[node] = FREED_AFTER_CALLS
 
+    def remove_folder(self, path: str) -> None:
+        assert not self._folder(path).seen, f"{path} is not empty"
+        self.unlink(path)
+
     @property
     def is_freeing(self) -> bool:
         self._free_some()

@@ -341,6 +341,9 @@ class _Files:
     def unlink(self, path: str) -> None:
         self._system.unlink(path)
 
+    def remove_folder(self, path: str) -> None:
+        self._system.remove_folder(path)
+
     @property
     def is_freeing(self) -> bool:
         return self._system.is_freeing

@@ -1,0 +1,19 @@
+"""An image of the log up to an entry: which files hold it, and the checkpoint that covers it."""
+
+from dataclasses import dataclass
+
+from dledger.log.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class LogImage:
+    """What a copy of the log consists of."""
+
+    checkpoint: Checkpoint
+    """Ends with the last entry of the image."""
+    whole: tuple[str, ...]
+    """Names of segments that belong to it as a whole, and of their index files."""
+    last: str
+    """The segment that holds its end."""
+    last_size: int
+    """How many bytes of that file belong to it."""
