@@ -45,7 +45,7 @@ from dledger.types import (
     Span,
     Term,
 )
-from dledger_proto.entry import EntryHeader, parse_genesis, segment_name
+from dledger_proto.entry import EntryHeader, SegmentHeader, parse_genesis, segment_name
 
 
 class CommitLog:
@@ -185,13 +185,7 @@ class CommitLog:
         state = self._state
         if not state.segments:
             return Chain()
-        header = state.segments[0].header
-        return Chain(
-            LogIndex(header.base_index - 1),
-            Position(header.base_position),
-            header.previous_crc,
-            Term(header.previous_term),
-        )
+        return _before(state.segments[0].header)
 
     def term_at(self, index: LogIndex) -> Term | None:
         """Return an entry's term; None below the head and above the end. Never reads the disk.
@@ -294,13 +288,13 @@ class CommitLog:
         """Return what a copy of the log up to a durable entry consists of. A short read."""
         self._check_held(last, last)
         assert last <= self.durable_index, f"{last} is not durable, {self.durable_index} is"
-        found = self._lookup.locate(last)
-        position = Position(found.ref.position + found.ref.size)
-        end = Chain(last, position, found.ref.crc, found.ref.term, found.time_ms)
-        checkpoint = self._state.checkpoint(end)
+        ref = self._lookup.locate(last).ref
+        header = self._state.segments[self._state.place_of_position(ref.position)].header
+        # Only the log's newest segment has samples in memory. So a reader walks over the last one.
+        checkpoint = self._state.checkpoint(_before(header))
         *whole, (base, _) = checkpoint.segments
         names = [name(Position(start)) for start, _ in whole for name in (segment_name, index_name)]
-        size = file_offset(Position(base), position)
+        size = file_offset(Position(base), Position(ref.position + ref.size))
         return LogImage(checkpoint, tuple(names), segment_name(base), size)
 
     # Write rounds.
@@ -395,3 +389,13 @@ class CommitLog:
         self._rounds.close()
         self._disk.close()
         self._pool.close()
+
+
+def _before(header: SegmentHeader) -> Chain:
+    """Return the chain before a segment. The time of its last entry is not known, so 0."""
+    return Chain(
+        LogIndex(header.base_index - 1),
+        Position(header.base_position),
+        header.previous_crc,
+        Term(header.previous_term),
+    )

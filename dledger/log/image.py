@@ -1,4 +1,4 @@
-"""An image of the log up to an entry: which files hold it, and the checkpoint that covers it."""
+"""An image of the log up to an entry: which files hold it, and a checkpoint for a copy of them."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class LogImage:
     """What a copy of the log consists of."""
 
     checkpoint: Checkpoint
-    """Ends with the last entry of the image."""
+    """Ends where the last segment begins."""
     whole: tuple[str, ...]
     """Names of segments that belong to it as a whole, and of their index files."""
     last: str

@@ -6,7 +6,7 @@ that reads one of a stopped member reads a snapshot, too:
     state/          the rows of one save, in a store of their own
     log/            the segments up to the entry that the state has applied: sealed ones are hard
                     links, of the last one the part that is wanted is copied
-    checkpoint      covers exactly that
+    checkpoint      of that log
     identity        cluster, group, group id; no life of a member
     snapshot.json   the manifest, written last
 

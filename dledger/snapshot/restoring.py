@@ -20,7 +20,7 @@ from dledger.log.hard_state import HardState, store_hard_state
 from dledger.log.identity import INCARNATION_SIZE, Identity
 from dledger.snapshot.making import COPY_BYTES, files_in, make_folder
 from dledger.snapshot.manifest import MANIFEST_FILE, Manifest, read_manifest
-from dledger.types import MemberId
+from dledger.types import MemberId, Term
 
 MEMBERS_OWN: Final = (MANIFEST_FILE, IDENTITY_FILE, CHECKPOINT_FILE)
 """Files of a snapshot that are not copied as they are, or last."""
@@ -67,7 +67,7 @@ def restore_to(
                 _copy(fs, path, f"{folder}/{name}")
         for inner in {str(Path(path).parent) for path in files_in(fs, folder)}:
             fs.sync_folder(inner)
-        state = HardState(term=checkpoint.end.term, incarnations=lives)
+        state = HardState(Term(manifest.term), incarnations=lives)
         store_hard_state(fs, folder, state)
         replace_file(fs, folder, f"{folder}/{CHECKPOINT_FILE}", content)
         identity = Identity(cluster, manifest.group, member, lives[member], checkpoint.group_id)

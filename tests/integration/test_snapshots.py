@@ -76,6 +76,43 @@ async def settled(cluster: Cluster) -> tuple[int, bytes]:
     return status.applied_index, status.digest
 
 
+async def check_commands(
+    commands: Commands, row: dict[str, Any], name_server: tuple[str, str]
+) -> None:
+    """Look at a snapshot, and ask for what is refused."""
+    code, _, said = await commands.run("snapshot", "create", "a/b", *name_server)
+    assert (code, "name 'a/b'" in said) == (2, True), said
+    where = ("--member", row["member"], *name_server)
+    code, _, said = await commands.run("snapshot", "create", "daily", *where)
+    assert (code, "there is a snapshot of this name" in said) == (2, True), said
+    code, _, said = await commands.run("snapshot", "create", "x", "--member", "n9", *name_server)
+    assert (code, "--member: n9" in said) == (2, True), said
+    code, listed, _ = await commands.run("snapshot", "list", *name_server)
+    assert (code, listed) == (0, [row])
+    code, _, said = await commands.run("snapshot", "delete", "weekly", "--yes", *name_server)
+    assert (code, "no member keeps" in said) == (1, True), said
+
+
+async def check_new_cluster(folder: Path, numbers: int) -> None:
+    """Start what was restored: it has all of one moment, and goes on."""
+    async with running_cluster(folder, cluster_name="restored") as cluster:
+        await cluster.leader()
+        bootstrap = bootstrap_of(cluster)
+        async with AsyncAdmin(bootstrap) as admin, AsyncProducer(bootstrap) as producer:
+            bounds = (await admin.queue_offsets("t"))[0]
+            kept = bounds.maximum
+            assert bounds.minimum == 0
+            assert STORED <= kept <= numbers
+            assert await read_all(bootstrap, kept) == [body(at) for at in range(kept)]
+            await producer.send_many("t", [b"newer"])
+            assert (await read_all(bootstrap, kept + 1))[-1] == b"newer"
+            leader = await cluster.leader()
+            cluster.local.kill(leader.name)
+            cluster.local.start(leader.name)
+            await producer.send_many("t", [b"newest"])
+            await settled(cluster)
+
+
 def test_a_new_cluster_goes_on_from_a_snapshot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,13 +142,7 @@ def test_a_new_cluster_goes_on_from_a_snapshot(
                 await sending
                 (row,) = rows
                 assert row["member"] != leader.name
-                code, _, said = await commands.run("snapshot", "create", "a/b", *name_server)
-                assert (code, "name 'a/b'" in said) == (2, True), said
-                where = ("--member", row["member"], *name_server)
-                code, _, said = await commands.run("snapshot", "create", "daily", *where)
-                assert (code, "there is a snapshot of this name" in said) == (2, True), said
-                code, listed, _ = await commands.run("snapshot", "list", *name_server)
-                assert (code, listed) == (0, [row])
+                await check_commands(commands, row, name_server)
                 maker = cluster.by_name[row["member"]]
                 await admin.trim("t", 0, len(numbers))
                 await forgotten(cluster)
@@ -129,25 +160,7 @@ def test_a_new_cluster_goes_on_from_a_snapshot(
     code, _, said = main_of(commands, "restore", snapshot, str(new), "--cluster", "restored")
     assert (code, "exists" in said) == (2, True), said
 
-    async def go_on() -> None:
-        async with running_cluster(new, cluster_name="restored") as cluster:
-            await cluster.leader()
-            bootstrap = bootstrap_of(cluster)
-            async with AsyncAdmin(bootstrap) as admin, AsyncProducer(bootstrap) as producer:
-                bounds = (await admin.queue_offsets("t"))[0]
-                kept = bounds.maximum
-                assert bounds.minimum == 0
-                assert STORED <= kept <= len(numbers)
-                assert await read_all(bootstrap, kept) == [body(at) for at in range(kept)]
-                await producer.send_many("t", [b"newer"])
-                assert (await read_all(bootstrap, kept + 1))[-1] == b"newer"
-                leader = await cluster.leader()
-                cluster.local.kill(leader.name)
-                cluster.local.start(leader.name)
-                await producer.send_many("t", [b"newest"])
-                await settled(cluster)
-
-    asyncio.run(go_on())
+    asyncio.run(check_new_cluster(new, len(numbers)))
 
 
 async def forgotten(cluster: Cluster) -> None:

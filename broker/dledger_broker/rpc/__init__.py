@@ -8,6 +8,7 @@ delivery/    The unary calls of `dledger.v1.Delivery` about progress
 head         Why the oldest segment of a log stays (D19)
 native       The unary calls of `dledger.v1.Broker`: what clients ask about messages
 routes       `dledger.v1.Routes` of a member
+snapshots    Snapshots of this member
 status       What a member says about itself in one group (D19)
 streams      The streams of a member: append, fetch, entries of the log
 table        Every unary call of a member, one row each, and the services

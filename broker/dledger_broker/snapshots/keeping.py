@@ -29,6 +29,7 @@ from dledger.snapshot.manifest import MANIFEST_FILE, Manifest, read_manifest, wr
 from dledger.store.store import Row, StateStore
 from dledger.types import LogIndex
 from dledger_broker.group.group_view import GroupView
+from dledger_broker.read.batches import STORAGE_ERRORS
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import MIB
 
@@ -39,6 +40,8 @@ SNAPSHOTS_MAX: Final = 16
 NAME_LENGTH_MAX: Final = 64
 COPIED_BYTES_PER_SECOND: Final = 64 * MIB
 """Of the newest segment: the only bytes of the log that are copied."""
+SAVED_SECONDS: Final = 0.05
+"""How often the loop looks whether the state is saved; it is saved several times a second."""
 ROWS_A_LOOK: Final = 4_096
 """After so many rows the thread looks at the disk, and rests as long as they took."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]*")
@@ -90,18 +93,18 @@ class Snapshots:
     async def create(self, name: str) -> None:
         """Begin to make a snapshot; `making` says how it goes, `listed` has it once it is whole.
 
-        INVALID_ARGUMENT: a bad or taken name, or too many. BUSY: another one is being made.
+        It holds everything that was acknowledged before the call. INVALID_ARGUMENT: a bad or taken
+        name, or too many. BUSY: another one is being made. NO_LEADER, NOT_FORMED.
         """
         _check_name(name)
-        if self._task is not None and not self._task.done():
-            raise DledgerError(Code.BUSY, f"snapshot {self._name} is being made")
+        self._check_idle()
         found = await self.listed()
         if any(each.name == name for each in found):
             raise invalid(f"name {name!r}: there is a snapshot of this name; delete it first")
         if len(found) >= SNAPSHOTS_MAX:
             raise invalid(f"{len(found)} snapshots, at most {SNAPSHOTS_MAX}: delete one first")
-        if not self._view.machine.saved_index:
-            raise DledgerError(Code.NOT_FORMED, "no state was saved yet: there is nothing to keep")
+        await self._view.confirm()
+        self._check_idle()  # others may have come meanwhile
         self.making = Making(name)
         self._task = asyncio.get_running_loop().create_task(self._make(name))
 
@@ -122,17 +125,21 @@ class Snapshots:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    @property
-    def _name(self) -> str:
-        return "" if self.making is None else self.making.name
+    def _check_idle(self) -> None:
+        if self._task is not None and not self._task.done() and self.making is not None:
+            raise DledgerError(Code.BUSY, f"snapshot {self.making.name} is being made")
 
     async def _make(self, name: str) -> None:
         began = self._view.clock.monotonic()
         try:
             manifest = await self._write(name)
-        except (DledgerError, OSError) as error:
-            self.making = Making(name, _meaning_of(error))
-            self._log.warning("snapshot not made", snapshot=name, reason=_meaning_of(error))
+        except STORAGE_ERRORS as error:
+            self._failed(name, f"the disk failed: {error}")
+            if not (isinstance(error, OSError) and is_full(error)):
+                self._view.host.failed(error)  # it reads what the member lives by (I16)
+            return
+        except DledgerError as error:
+            self._failed(name, str(error))
             return
         self.making = None
         taken = self._view.clock.monotonic() - began
@@ -140,9 +147,17 @@ class Snapshots:
             "snapshot made", snapshot=name, index=manifest.last_index, seconds=round(taken, 1)
         )
 
+    def _failed(self, name: str, reason: str) -> None:
+        self.making = Making(name, reason)
+        self._log.warning("snapshot not made", snapshot=name, reason=reason)
+
     async def _write(self, name: str) -> Manifest:
         fs, part = self._fs, f"{self.folder}/{name}{_UNFINISHED}"
         view = self._view
+        wanted = view.machine.applied_index
+        while view.machine.saved_index < wanted:
+            self._check_wanted()
+            await asyncio.sleep(SAVED_SECONDS)
         try:
             with view.log.head_kept():
                 applied = await self._in_thread(partial(self._save_state, part))
@@ -222,12 +237,6 @@ def _check_name(name: str) -> None:
             f"name {name!r}: must have 1 to {NAME_LENGTH_MAX} letters, digits, _, . or -, begin "
             f"with a letter, digit or _, and not end with {_UNFINISHED}"
         )
-
-
-def _meaning_of(error: DledgerError | OSError) -> str:
-    if isinstance(error, DledgerError):
-        return str(error)
-    return f"the disk is full: {error}" if is_full(error) else f"the disk failed: {error}"
 
 
 def _remove(fs: FileSystem, folder: str) -> None:
