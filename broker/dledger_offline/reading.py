@@ -161,9 +161,10 @@ class GroupFolder:
                 f"{self._files[0].name}: position {segments.first_position}: the segment belongs "
                 f"to group id {segments.group_id.hex()}, the folder to {group_id.hex()}",
             )
-        at = self.state.queues.head
-        if at == NO_POSITION:
+        needed = max(self.state.queues.head, self.state.copies.carried.horizon)
+        if self.state.queues.head == NO_POSITION:
             return
+        at = needed
         for file, header in zip(self._files, segments.headers, strict=False):
             if header.base_position > at:
                 break
@@ -172,7 +173,7 @@ class GroupFolder:
             raise FolderError(
                 FolderProblem.INCOMPLETE,
                 f"{self.path}: position {at}: no segment holds it, and the saved state needs the "
-                f"log from {self.state.queues.head} to {end}; copy all of log/, or {ELSEWHERE}",
+                f"log from {needed} to {end}; copy all of log/, or {ELSEWHERE}",
             )
 
     def close(self) -> None:
@@ -451,7 +452,7 @@ def _misfit(
     folder: GroupFolder, spans: Sequence[QueueSpan], offset: int, error: DledgerError
 ) -> FolderError:
     """Return the error for a sound batch that is not the batch which the state names."""
-    at = next(each for each in spans if each.base_offset + each.record_count > offset).position
+    at = next(each for each in spans if each.base_offset + each.record_count > offset).place
     return FolderError(
         FolderProblem.DAMAGED,
         f"{folder.path_of(Position(at))}: position {at}: {error.detail}; {ELSEWHERE}",

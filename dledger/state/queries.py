@@ -44,6 +44,8 @@ from dledger_proto.names import RETRY_TOPIC_PREFIX
 
 LAG_BYTES_MAX: Final = 1 << 62
 """No bound: the number of batches bounds what a question about lag looks at."""
+QUEUES_LOOKED_AT: Final = 4_096
+"""Queues that a search for what keeps a segment looks at."""
 REFERENCES_LOOKED_AT: Final = 1_024
 """References that a search for one origin looks at."""
 KEY_HITS_MAX: Final = 1_024
@@ -149,11 +151,32 @@ class Queries:
         """Return up to `limit` roots from a cursor on: see `carry.walk`."""
         return list(islice(walk(self._state, cursor, target), limit))
 
+    def is_pinned_below(self, position: int) -> bool:
+        """Tell whether a pin, or a batch that was carried forward, needs the log below a position.
+
+        What a pin names below the horizon lies elsewhere: as a copy.
+        """
+        horizon = self.carried.horizon
+        pinned = next(self._state.references.pins((horizon, 0), position), None)
+        return pinned is not None or self._state.copies.lies_between(horizon, position)
+
     def beginning_below(self, position: int, count: int) -> list[tuple[bytes, int, int]]:
-        """Return up to `count` queues that begin below a log position, and where they reach it."""
-        queues = self._state.queues
-        found = queues.beginning_below(position, count)
-        return [(*each, queues.offset_by_place(queues.find(each), position)) for each in found]
+        """Return up to `count` queues with rows below a log position, and where they reach it.
+
+        A queue of which all these rows were carried forward is left out. It looks at up to
+        QUEUES_LOOKED_AT queues.
+        """
+        queues, horizon = self._state.queues, self.carried.horizon
+        found: list[tuple[bytes, int, int]] = []
+        lower = queues.beginning_between((0, (b"", 0)), position)
+        for begins, queue_id in islice(lower, QUEUES_LOOKED_AT):
+            queue = queues.find(queue_id)
+            end = queues.offset_by_place(queue, position)
+            if begins >= horizon or queues.offset_by_place(queue, horizon) < end:
+                found.append((*queue_id, end))
+                if len(found) == count:
+                    break
+        return found
 
     def written_queues(self, topic: Topic) -> list[int]:
         """Return the queues of a topic that this broker group holds and that were ever written."""
@@ -389,6 +412,15 @@ class Queries:
         if group is None:
             return None
         return self._state.progress.read(group.id, group.name_bytes, (topic_id, queue))
+
+    def groups_behind(self, topic_id: bytes, queue: int, offset: int) -> list[str]:
+        """Return the consumer groups that have something below an offset of a queue to do.
+
+        Raises as `State.queue`. It looks at some hundred groups.
+        """
+        state = self._state
+        found = state.queue(topic_id, queue)
+        return state.progress.groups_behind(state.topics, found.id, found.minimum, offset)
 
     def pause_of(self, consumer_group: str) -> Pause | None:
         """Return why a consumer group is handed nothing; None when it is not paused."""

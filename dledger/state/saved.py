@@ -102,8 +102,9 @@ class SavedState:
             writer = Writer(store)
             self.topics = TopicTable(writer, CountedTime(writer))
             live = self.topics.since(-1, with_deleted=False)
-            copies = Copies(writer, Garbage(writer))
-            self.queues = QueueTable(writer, frozenset(topic.topic_id for topic in live), copies)
+            self.copies = Copies(writer, Garbage(writer))
+            live_ids = frozenset(topic.topic_id for topic in live)
+            self.queues = QueueTable(writer, live_ids, self.copies)
             self.progress = ProgressTable(writer, OffsetTable(writer))
         except BaseException:
             base.close()

@@ -171,6 +171,9 @@ class Root(NamedTuple):
     size: int = 0
     """Of the batch; 0: a pin does not know it."""
     queue: tuple[bytes, int] | None = None
+    """Of a row."""
+    records: int = 0
+    """Of the batch, if it is a row's."""
 
 
 class Reference(NamedTuple):

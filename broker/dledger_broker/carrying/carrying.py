@@ -4,8 +4,9 @@ Owns: when to look, reading what is to be copied, the pace. Not owned: what must
 follows from it (`dledger.state.queues.carry` decides in apply), whether it is worth it (`worth`).
 
 A pass that an earlier leader began is ended first. A new one begins when old segments hold little
-that is needed. What is alive in them is counted a thousand records at a time. When no pass is worth
-it, the next count waits for another segment, or ten minutes.
+that is needed, and the disk has room for the copies. What is alive is counted a thousand records at
+a time, and the loop rests nine times as long as it worked. After a count that found nothing worth
+it, the next one waits: the longer the count took, the longer.
 """
 
 import asyncio
@@ -33,12 +34,16 @@ from dledger_proto.errors import DledgerError
 from dledger_proto.limits import MIB
 
 LOOK_SECONDS: Final = 10.0
-AGAIN_SECONDS: Final = 600.0
-"""When no pass was worth it, and no segment was sealed since."""
+AGAIN_SECONDS: Final = 30.0
+"""How soon it counts again, at least, when no pass was worth it..."""
+AGAIN_TIMES: Final = 20
+"""...and so many times what the count took."""
 BYTES_PER_SECOND: Final = 16 * MIB
 """Of copies; producers need the disk more."""
 REST_SECONDS: Final = 0.01
-"""Between two looks at a thousand records: other work of the member comes first."""
+"""Between two looks at a thousand records, at least: other work of the member comes first..."""
+REST_TIMES: Final = 9
+"""...and so many times what the look took."""
 CHUNK: Final = 1_024
 
 T = TypeVar("T")
@@ -52,15 +57,14 @@ class Carrying:
         self._queries: Queries = view.machine.queries
         self._log = structlog.get_logger().bind(group=view.names.group, member=view.names.member)
         self._quiet = Quiet(view.clock)
-        self._counted: tuple[int, int] | None = None
-        """The term and the newest segment's end when nothing was worth a pass."""
         self._count_at = 0.0
+        """Before that no pass was worth it."""
 
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if not self._view.leads:
+            if not self._view.leads or self._view.log.space.low:
                 continue
             try:
                 await self._look()
@@ -85,7 +89,7 @@ class Carrying:
     async def _pass(self, target: int, cursor: bytes) -> None:
         copied = 0
         while cursor != END:
-            if not self._view.leads:
+            if not self._view.leads or self._view.log.space.low:
                 return
             roots = self._queries.roots(cursor, target, ROOTS_PER_COMMAND + 1)
             job = partial(read_copies, self._view.log, roots, target)
@@ -102,25 +106,24 @@ class Carrying:
     async def _worth(self) -> int:
         """Return the target of a pass; 0: none is worth it."""
         view = self._view
-        sealed = [Sealed(*each) for each in view.log.sealed_segments]
-        now, term = view.clock.monotonic(), view.host.leadership.term
-        seen = (term, sealed[-1].end if sealed else 0)
-        if seen == self._counted and now < self._count_at:
+        began = view.clock.monotonic()
+        if began < self._count_at:
             return 0
-        head = self._queries.head()
-        for chance in chances(
-            view.log.first_position, sealed, head.needed, view.machine.applied_index
-        ):
-            if await self._fits(chance):
-                self._counted = None
+        sealed = [Sealed(*each) for each in view.log.sealed_segments]
+        first, head = view.log.first_position, self._queries.head()
+        needed = head.needed if head.was_freed else first  # else nothing goes by itself
+        for chance in chances(first, sealed, needed, view.machine.applied_index):
+            if view.log.space.can_spare(chance.budget) and await self._fits(chance):
                 return chance.target
-        self._counted, self._count_at = seen, now + AGAIN_SECONDS
+        now = view.clock.monotonic()
+        self._count_at = now + max(AGAIN_SECONDS, AGAIN_TIMES * (now - began))
         return 0
 
     async def _fits(self, chance: Chance) -> bool:
         """Tell whether what a pass would copy stays within its budget."""
-        cursor, alive = FIRST, 0
-        while True:
+        cursor, alive, clock = FIRST, 0, self._view.clock
+        while self._view.leads:
+            began = clock.monotonic()
             roots = self._queries.roots(cursor, chance.target, CHUNK + 1)
             chunk = roots[:CHUNK]
             job = partial(size_below, self._view.log, chunk, chance.target)
@@ -130,7 +133,8 @@ class Carrying:
             if len(roots) == len(chunk):
                 return True
             cursor = roots[-1].key
-            await asyncio.sleep(REST_SECONDS)
+            await asyncio.sleep(max(REST_SECONDS, REST_TIMES * (clock.monotonic() - began)))
+        return False
 
     async def _in_pool(self, job: "partial[T]") -> T:
         return await asyncio.get_running_loop().run_in_executor(self._view.pool, job)

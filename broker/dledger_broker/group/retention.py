@@ -6,7 +6,7 @@ member deletes those below the head of the log by itself.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from dledger.state.queries import Queries
 from dledger.state.queues.expire import (
@@ -31,6 +31,29 @@ LOOK_SECONDS: Final = 10.0
 """How often a leader looks."""
 QUEUES_PER_LOOK: Final = 256
 """The next look goes on with the others."""
+SOON_MS_MAX: Final = 3_600_000
+SOON_PART: Final = 10
+"""A group is endangered when messages that it has not read go within an hour, or within this part
+of a shorter retention."""
+ENDANGERED_MAX: Final = 64
+"""Queues that are told of; there may be more."""
+
+
+class Endangered(NamedTuple):
+    """Consumer groups that soon lose what they have not read in a queue."""
+
+    topic: str
+    queue: int
+    groups: tuple[str, ...]
+    below: int
+    """They have something to do below this offset, which retention deletes soon."""
+
+    def describe(self) -> str:
+        """Return a sentence."""
+        return (
+            f"{', '.join(self.groups)} will lose what they have not read of {self.topic}/"
+            f"{self.queue} below offset {self.below}: retention deletes it soon"
+        )
 
 
 class RetentionDuty(Duty):
@@ -47,6 +70,9 @@ class RetentionDuty(Duty):
         self._sizes = QueueSizes()
         self._bounded: set[QueueId] = set()
         """Queues with a bound of size that this round has seen."""
+        self.endangered: tuple[Endangered, ...] = ()
+        """Of the last whole round, while this member leads."""
+        self._found: list[Endangered] = []
         self._round: Iterator[tuple[Topic, int]] | None = None
         self._left: list[Expiring] = []
         """What this look found and nobody has asked for yet."""
@@ -57,10 +83,12 @@ class RetentionDuty(Duty):
     def due(self, look: Look) -> ExpireRecords | None:
         """See `Duty.due`."""
         if look.leads_term is None or look.time_ms is None:
+            self.endangered = ()
             return None
         if look.leads_term != self._term:
             self._term, self._round, self._low_tried = look.leads_term, None, -1
             self._sizes.clear()
+            self.endangered, self._found = (), []
         if look.now < self._look_at:
             return None
         self._look_at = look.now + self.period
@@ -76,8 +104,8 @@ class RetentionDuty(Duty):
     def _early(self, state: Queries, below: int, time_ms: int) -> list[Expiring]:
         """Return what keeps a segment; nothing when something keeps it that may not go."""
         self._low_tried = below
-        found, head = state.beginning_below(below, QUEUES_PER_LOOK + 1), state.head()
-        if len(found) > QUEUES_PER_LOOK or head.pinned_position < below or head.horizon >= below:
+        found = state.beginning_below(below, QUEUES_PER_LOOK + 1)
+        if len(found) > QUEUES_PER_LOOK or state.is_pinned_below(below):
             return []
         for topic_id, number, offset in found:
             topic = state.topic_by_id(topic_id)
@@ -115,6 +143,7 @@ class RetentionDuty(Duty):
                 self._sizes.keep(self._bounded)
                 self._bounded = set()
                 self._round = None
+                self.endangered, self._found = tuple(self._found[:ENDANGERED_MAX]), []
                 return
             yield queue
 
@@ -133,6 +162,8 @@ class RetentionDuty(Duty):
         why = Bound.TIME
         if bound.time_ms != RETENTION_FOREVER:
             offset = state.offset_by_time(*queue, time_ms - bound.time_ms)
+            soon_ms = min(SOON_MS_MAX, bound.time_ms // SOON_PART)
+            self._note_endangered(state, known, number, time_ms - bound.time_ms + soon_ms)
         if bound.size != RETENTION_FOREVER:
             self._bounded.add(queue)
             over = self._sizes.over(state, queue, (minimum, maximum), bound.size)
@@ -145,6 +176,14 @@ class RetentionDuty(Duty):
                 offset, why = done, Bound.DONE
         if offset > minimum and _held_from(state, queue, time_ms) > minimum:
             yield Expiring(*queue, offset, why, bound.size if why is Bound.SIZE else 0)
+
+    def _note_endangered(self, state: Queries, topic: Topic, number: int, before_ms: int) -> None:
+        """Note who has not read what was stored before a time."""
+        below = state.offset_by_time(topic.topic_id, number, before_ms)
+        if below > state.queue_bounds(topic.topic_id, number)[0]:
+            groups = state.groups_behind(topic.topic_id, number, below)
+            if groups:
+                self._found.append(Endangered(topic.name, number, tuple(groups), below))
 
 
 def _held_from(state: Queries, queue: QueueId, time_ms: int) -> int:

@@ -137,20 +137,47 @@ class Lookups:
     async def by_message_id(self, message_id: bytes) -> Found | None:
         """Return the record of a message id; None when this group stores none."""
         producer_id, number = parse_message_id(message_id)
-        hit = self._view.machine.queries.lookup_message_id(producer_id, number)
-        if hit is None:
+        queries = self._view.machine.queries
+        if queries.lookup_message_id(producer_id, number) is None:
             await self._view.confirm()
-            hit = self._view.machine.queries.lookup_message_id(producer_id, number)
-        if hit is None:
-            return None
-        place = Place(hit.topic_id, hit.queue, hit.span, hit.record)
-        return await self._in_pool(partial(cut_one, self._view.log, place))
+
+        def place() -> Place | None:
+            hit = queries.lookup_message_id(producer_id, number)
+            return None if hit is None else Place(hit.topic_id, hit.queue, hit.span, hit.record)
+
+        return await self._cut(place)
 
     async def at(self, topic_id: bytes, queue: int, offset: int, span: QueueSpan) -> Found:
-        """Return the record at an offset of a queue, from the batch that holds it."""
-        record = span.first_record + offset - span.base_offset
-        place = Place(topic_id, queue, span, record)
-        return await self._in_pool(partial(cut_one, self._view.log, place))
+        """Return the record at an offset of a queue, from the batch that holds it.
+
+        Raises as `Queries.lookup_offset` when the batch is not there any more.
+        """
+        spans = [span]
+
+        def place() -> Place:
+            found = (
+                spans.pop()
+                if spans
+                else self._view.machine.queries.lookup_offset(topic_id, queue, offset)
+            )
+            return Place(topic_id, queue, found, found.first_record + offset - found.base_offset)
+
+        found = await self._cut(place)
+        assert found is not None, "there is always a place"
+        return found
+
+    async def _cut(self, place: Callable[[], Place | None]) -> Found | None:
+        """Return the record of a place; None: there is none. A batch may move meanwhile."""
+        for tries_left in reversed(range(TRIES + 1)):
+            where = place()
+            if where is None:
+                return None
+            try:
+                return await self._in_pool(partial(cut_one, self._view.log, where))
+            except SpanGone:  # carried forward or trimmed: the state knows it by now
+                if not tries_left:
+                    raise
+        return None
 
     async def _in_pool(self, job: Callable[[], T]) -> T:
         """Run a job that reads; STORAGE_FAILED when the storage fails: the member ends (I16)."""

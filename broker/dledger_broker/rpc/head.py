@@ -25,7 +25,7 @@ def what_keeps_head(view: GroupView, status: GroupStatus) -> list[str]:
         return ["nothing was trimmed, expired or deleted yet: the whole log stays"]
     said: list[str] = []
     if head.needed == head.horizon < end:
-        said.append("records that were carried forward lie in it")
+        said.append("old records were carried forward up to it, and the next pass goes on there")
     if head.queue is not None and head.horizon <= head.queue_position < end:
         topic, number, minimum = head.queue
         said.append(f"queue {topic.name}/{number} begins in it, at offset {minimum}")

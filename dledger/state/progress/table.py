@@ -18,11 +18,13 @@ from dledger.state.offsets import OffsetTable, check_consumer_group
 from dledger.state.progress.group import group_named
 from dledger.state.progress.row import Progress, decode_progress
 from dledger.state.queues.table import QueueId
-from dledger.state.tables import KEY_U32, PREFIX, Table, Writer
+from dledger.state.tables import KEY_U32, PREFIX, Table, Writer, after
 from dledger.state.topics.table import TopicTable
+from dledger_proto.names import RETRY_TOPIC_PREFIX
 
 GROUP_AT: Final = slice(21, 37)
 """Where the consumer group's id lies in a key."""
+GROUPS_LOOKED_AT: Final = 256
 
 
 class ProgressTable:
@@ -54,6 +56,23 @@ class ProgressTable:
         if stored is None:
             return None
         return Progress(stored.offset, stored.time_ms, stored.metadata)
+
+    def groups_behind(
+        self, topics: TopicTable, queue_id: QueueId, minimum: int, offset: int
+    ) -> list[str]:
+        """Return the consumer groups that have something below an offset of a queue to do.
+
+        It looks at up to GROUPS_LOOKED_AT groups. A name without a consumer group is left out.
+        """
+        prefix = PREFIX[Table.PROGRESS] + queue_id[0] + KEY_U32.pack(queue_id[1])
+        found: list[str] = []
+        for key, value in self._writer.store.scan(prefix, after(prefix), GROUPS_LOOKED_AT):
+            topic = topics.find(key[GROUP_AT])
+            if topic is None or topic.deleted:
+                continue  # its rows wait to be deleted
+            if decode_progress(value).first_waiting(minimum) < offset:
+                found.append(topic.name.removeprefix(RETRY_TOPIC_PREFIX))
+        return found
 
     def write(self, group_id: bytes, name: bytes, queue_id: QueueId, row: Progress) -> None:
         """Write a row. What was committed under the name goes: it is in the row now."""

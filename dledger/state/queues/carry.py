@@ -6,7 +6,7 @@ when a leader begins a pass, and who reads the bytes (its loop does).
 One old record must not keep a whole log. So a pass walks over everything that names a batch, the
 *roots*, in an order that all members share:
 
-    the rows of queues     by first position, queue and offset; references are left out
+    the rows of queues     by first position, queue and offset; a reference needs nothing here
     the pins               of timers, retries and dead letters, by position
 
 Each command takes the roots of one stretch of that order, from the cursor of the pass on, and
@@ -25,6 +25,7 @@ from crc32c import crc32c
 from dledger.state.commands.codec import Blob, UInt64
 from dledger.state.commands.command import Command
 from dledger.state.queues.copies import FIRST
+from dledger.state.queues.table import NO_POSITION
 from dledger.state.results import CarriedForward, Refused
 from dledger.state.state import State
 from dledger.state.values import Root
@@ -33,7 +34,7 @@ from dledger_proto.batch.codec import parse_header
 from dledger_proto.errors import Code, DledgerError, invalid
 
 ROOTS_PER_COMMAND: Final = 1_024
-"""Roots of a stretch; failures may add others before the command is applied."""
+"""Roots of a stretch, as a leader proposes it. Failures may add pins until it is applied."""
 COPIES_SIZE_TARGET: Final = 1 << 20
 """Bytes of batches in a command, unless its only batch is larger."""
 ROOTS_IN_STRETCH_MAX: Final = 2 * ROOTS_PER_COMMAND
@@ -68,7 +69,6 @@ class CarryForward(Command[CarriedForward]):
     """Copy the batches that the next roots of a pass name and that lie below its target."""
 
     NUMBER: ClassVar = 62
-    FREES_SPACE: ClassVar = True
     ROWS_READ_MAX: ClassVar = 4 * ROOTS_PER_COMMAND
     HOLDS_BATCHES: ClassVar = True
 
@@ -93,6 +93,8 @@ class CarryForward(Command[CarriedForward]):
         if self.cursor != FIRST and (self.target, self.cursor) != carried[1:]:
             return _look_again(f"the pass is at {carried.cursor.hex()} to {carried.target}")
         brought = {copy.position: copy.batch for copy in self.copies}
+        if len(brought) != len(self.copies):
+            raise invalid("copies: each position must occur once")
         needed: set[int] = set()
         for looked_at, root in enumerate(walk(state, self.cursor, self.target)):
             if root.key >= self.until:
@@ -127,6 +129,7 @@ class CarryForward(Command[CarriedForward]):
 def walk(state: State, cursor: bytes, target: int) -> Iterator[Root]:
     """Iterate over the roots from a cursor on that name batches below a target, in their order.
 
+    Rows of references are among them, as roots that need nothing: so a stretch bounds what is read.
     Valid until the next write.
     """
     if cursor < _PINS:
@@ -147,10 +150,15 @@ def _in_queues(state: State, cursor: bytes, target: int) -> Iterator[Root]:
         end = queues.offset_by_place(queue, target)
         while at < end:
             for span in queues.spans(queue, at, _BYTES_AT_ONCE):
-                if span.base_offset < end and not span.is_reference:
-                    key = _ROW_KEY.pack(_IN_QUEUE, begins, *queue_id, span.base_offset)
-                    yield Root(key, span.position, span.place, span.size, queue_id)
                 at = span.base_offset + span.record_count
+                if span.base_offset >= end:
+                    break
+                key = _ROW_KEY.pack(_IN_QUEUE, begins, *queue_id, span.base_offset)
+                if span.is_reference:
+                    yield Root(key, NO_POSITION, NO_POSITION)
+                else:
+                    records = span.record_count
+                    yield Root(key, span.position, span.place, span.size, queue_id, records)
 
 
 def _pinned(state: State, cursor: bytes, target: int) -> Iterator[Root]:
@@ -162,11 +170,11 @@ def _pinned(state: State, cursor: bytes, target: int) -> Iterator[Root]:
 
 
 def _check_batch(batch: bytes, root: Root) -> None:
-    """Raise unless these bytes are a sound batch, and that of the root as far as a root says."""
+    """Raise unless these bytes are a sound batch that looks as a row says; a pin says nothing."""
     header = parse_header(batch)
     is_sound = header.size == len(batch) and header.crc == crc32c(batch[_CRC_FROM:])
-    is_its = root.queue is None or (root.size, *root.queue) == (
-        header.size, header.topic_id, header.queue,
+    is_its = root.queue is None or (root.size, root.records, *root.queue) == (
+        header.size, header.record_count, header.topic_id, header.queue,
     )  # fmt: skip
     if not is_sound or not is_its:
         raise DledgerError(

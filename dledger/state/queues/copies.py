@@ -65,6 +65,10 @@ class Copies:
             return spans
         return [self.located(span) for span in spans]
 
+    def lies_between(self, first: int, stop: int) -> bool:
+        """Tell whether a copy lies between two places. It may be one that nobody needs any more."""
+        return bool(self._store.scan(_place_key(first), _place_key(stop), 1))
+
     # What a pass does.
 
     def note(self, target: int, cursor: bytes) -> None:
@@ -73,6 +77,7 @@ class Copies:
 
     def record(self, copies: Sequence[tuple[int, int]]) -> None:
         """Note of each batch, by its position, where its newest copy lies."""
+        self._garbage.keep_up(len(copies))
         for position, copy in copies:
             value = self._store.get(_copy_key(position))
             if value is not None:

@@ -5,9 +5,9 @@ Owns: the garbage table and the pace of deleting. Not: what becomes garbage (tri
     61 number u64                   -> start size u16, start, stop: a range of keys to delete
 
 Rows in a garbage range are invisible already. Every entry, whatever it holds, deletes
-GARBAGE_ROWS_PER_ENTRY of them and one more for each of its payloads. So no apply takes long,
-however much was trimmed; the rows that payloads add are deleted as fast as they come; and all
-members delete the same rows.
+GARBAGE_ROWS_PER_ENTRY of them, one more for each of its payloads, and what a command says that it
+adds. So no apply takes long, however much was trimmed; the rows that come are deleted as fast; and
+all members delete the same rows.
 """
 
 import struct
@@ -32,6 +32,7 @@ class Garbage:
         last = self._store.scan(_START, _STOP, 1, reverse=True)
         self._first = KEY_U64.unpack(first[0][0][1:])[0] if first else 0
         self._next = KEY_U64.unpack(last[0][0][1:])[0] + 1 if last else 0
+        self._more = 0
         self._resume_at = b""
         """Below this key nothing is left of the oldest range. Without it each entry would scan
         again over all rows that were deleted since the last save."""
@@ -53,9 +54,14 @@ class Garbage:
         self._writer.put(_START + KEY_U64.pack(self._next), value)
         self._next += 1
 
+    def keep_up(self, rows: int) -> None:
+        """Delete so many rows more with this entry: it has written as many that become garbage."""
+        self._more += rows
+
     def collect(self, payloads: int) -> None:
         """Delete rows of the oldest ranges: see the module header. A range counts as a row, too."""
-        left = GARBAGE_ROWS_PER_ENTRY + payloads
+        left = GARBAGE_ROWS_PER_ENTRY + payloads + self._more
+        self._more = 0
         while left > 0 and not self.is_empty:
             key = _START + KEY_U64.pack(self._first)
             value = self._store.get(key)

@@ -26,7 +26,6 @@ blocks later.
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Final
 
 from sortedcontainers import SortedList
@@ -129,11 +128,6 @@ class QueueTable:
     def first(self) -> QueueId | None:
         """The queue whose first position is the lowest; None when all are empty."""
         return self._heads[0][1] if self._heads else None
-
-    def beginning_below(self, position: int, count: int) -> list[QueueId]:
-        """Return up to `count` queues whose first position is lower, the lowest first."""
-        lower = self._heads.irange(maximum=(position, (b"", 0)), inclusive=(True, False))
-        return [queue_id for _, queue_id in islice(lower, count)]
 
     def beginning_between(
         self, first: tuple[int, QueueId], position: int

@@ -134,7 +134,7 @@ RETENTION_BUGS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "carry-takes-any-bytes",
-        "a copy is not compared with the batch that it is of",
+        "the checksum of a copy is not looked at",
         [
             Edit(
                 "dledger.state.queues.carry:_check_batch",
@@ -215,5 +215,69 @@ RETENTION_BUGS: Final[Sequence[Mutant]] = (
             ),
         ],
         [f"{CARRY}.test_an_old_batch_lies_at_the_end_of_the_log_under_its_old_name"],
+    ),
+    Mutant(
+        "carried-batch-is-gone-for-a-reader",
+        "a reader that looked before a batch moved is told that it is trimmed",
+        [
+            Edit(
+                "dledger_broker.read.fetch:FetchSession._prepare",
+                "except SpanGone:",
+                "except ZeroDivisionError:",
+            ),
+        ],
+        ["unit.broker.test_fetch_carried.test_a_batch_that_moves_before_it_is_read_is_read_again"],
+    ),
+    Mutant(
+        "carried-pin-keeps-a-low-disk-full",
+        "what was carried forward keeps a low disk from deleting early",
+        [
+            Edit(
+                "dledger.state.queries:Queries.is_pinned_below",
+                "(horizon, 0)",
+                "(0, 0)",
+            ),
+        ],
+        [
+            "unit.broker.test_retention.test_what_was_carried_forward_does_not_keep_a_low_disk_from_deleting"
+        ],
+    ),
+    Mutant(
+        "carried-records-deleted-early",
+        "a low disk deletes records that were carried out of the segment in its way",
+        [
+            Edit(
+                "dledger.state.queries:Queries.beginning_below",
+                "begins >= horizon or",
+                "True or",
+            ),
+        ],
+        [
+            "unit.broker.test_retention.test_what_was_carried_forward_does_not_keep_a_low_disk_from_deleting"
+        ],
+    ),
+    Mutant(
+        "carry-takes-a-position-twice",
+        "of two copies of one position the first is noted and the last one checked",
+        [
+            Edit(
+                "dledger.state.queues.carry:CarryForward.apply",
+                "len(brought) != len(self.copies)",
+                "False",
+            ),
+        ],
+        ["unit.state.test_carry.test_a_position_that_occurs_twice_is_refused"],
+    ),
+    Mutant(
+        "carry-fills-a-full-disk",
+        "a pass begins on a disk that has no room for its copies",
+        [
+            Edit(
+                "dledger_broker.carrying.carrying:Carrying._worth",
+                "view.log.space.can_spare(chance.budget) and",
+                "",
+            ),
+        ],
+        ["unit.broker.test_carrying.test_a_disk_without_room_for_the_copies_begins_no_pass"],
     ),
 )

@@ -50,6 +50,7 @@ class Segments(EntriesLog):
         super().__init__(driven.log)
         self._driven = driven
         self.damaged = False
+        self.space = SimpleNamespace(low=False, can_spare=lambda _: True)
 
     @property
     def first_position(self) -> int:
@@ -162,7 +163,7 @@ def test_only_a_small_part_is_copied(alive: float) -> None:
         assert bool(leader.proposed) == (alive < 0.25)
 
 
-def test_what_is_not_worth_it_is_counted_again_with_the_next_segment() -> None:
+def test_what_is_not_worth_it_is_counted_again_later() -> None:
     with closing(Leader()) as leader:
         for _ in range(20):
             leader.driven.append(batch(queue=1, body=bytes(400)))
@@ -172,13 +173,27 @@ def test_what_is_not_worth_it_is_counted_again_with_the_next_segment() -> None:
         leader.machine.queries.roots = (  # type: ignore[method-assign]
             lambda *args: counted.append(1) or roots(*args)  # type: ignore[func-returns-value]
         )
-        leader.run(5 * LOOK)
+        leader.run(AGAIN_SECONDS)
         once = len(counted)
+        assert once
         leader.run(AGAIN_SECONDS)
         assert len(counted) == 2 * once
-        leader.fill(SEGMENT)
+
+
+def test_a_disk_without_room_for_the_copies_begins_no_pass() -> None:
+    with closing(Leader()) as leader:
+        leader.driven.append(batch(queue=1))
+        leader.fill(10 * SEGMENT)
+        leader.log.space.can_spare = lambda size: size < 100
         leader.run()
-        assert len(counted) > 2 * once
+        assert leader.proposed == []
+        leader.log.space.can_spare = lambda _: True
+        leader.log.space.low = True
+        leader.run(AGAIN_SECONDS)
+        assert leader.proposed == []
+        leader.log.space.low = False
+        leader.run()
+        assert leader.head() > 9 * SEGMENT
 
 
 def test_a_pass_takes_many_commands_and_another_leader_ends_it(

@@ -123,9 +123,13 @@ class Stage:
         return FetchSession(cast("GroupView", view), self.admission)
 
     async def once(
-        self, *sources: Assignment, wait_ms: int = 0, max_bytes: int = 0
+        self,
+        *sources: Assignment,
+        wait_ms: int = 0,
+        max_bytes: int = 0,
+        with_positions: bool = False,
     ) -> list[FetchFrame]:
-        wanted = FetchOptions.of(max_bytes, wait_ms, once=True)
+        wanted = FetchOptions.of(max_bytes, wait_ms, once=True, with_positions=with_positions)
         async with asyncio.timeout(5):
             await self.session().run(sources, wanted, self.send)
         return self.frames

@@ -106,5 +106,5 @@ def test_records_that_were_carried_forward_are_said() -> None:
     saved(driven)
     assert said(driven, (target, driven.machine.applied_index - 1)) == []
     assert said(driven, (target + 1, driven.machine.applied_index - 1)) == [
-        "records that were carried forward lie in it"
+        "old records were carried forward up to it, and the next pass goes on there"
     ]

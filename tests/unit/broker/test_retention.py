@@ -15,8 +15,9 @@ from dledger_broker.group.duty import EVERYTHING, Look
 from dledger_broker.group.queue_sizes import CHUNK_BYTES_MIN, CHUNKS_PER_BOUND
 from dledger_broker.group.retention import LOOK_SECONDS, RetentionDuty
 from dledger_proto.limits import RETENTION_FOREVER
+from tests.unit.state.carry_kit import carry, end_of
 from tests.unit.state.groups_kit import BILLING
-from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, create, started
+from tests.unit.state.kit import OTHER_TOPIC, TOPIC, Driven, batch, create, delayed, started
 from tests.unit.state.test_failures import fail, fire, ready
 
 HOUR = 3_600_000
@@ -216,3 +217,61 @@ def test_finished_retries_go_before_their_retention_ends() -> None:
     assert early == RecordsExpired((Trimmed(0),)), "apply looks at the time itself"
     assert driven.one(command, time_ms=HOUR + DONE_KEPT_MS + 1) == RecordsExpired((Trimmed(2),))
     assert driven.machine.queries.queue_bounds(BILLING, 0) == (2, 3)
+
+
+def test_groups_that_will_lose_messages_are_named_before_they_do() -> None:
+    driven = ready()
+    driven.one(UpdateTopic(TOPIC, retention_time_ms=(20 * HOUR,)))
+    driven.one(Trim(TOPIC, 0, bounds(driven)[1]))
+    driven.append(batch(4), time_ms=30 * HOUR)
+    leading = Leading(driven)
+    maximum = bounds(driven)[1]
+
+    def named(hours: float) -> list[tuple[object, ...]]:
+        for _ in range(3):  # a round ends with the look behind its last queue
+            leading.looks(int(hours * HOUR))
+        return [tuple(each) for each in leading.duty.endangered]
+
+    assert named(48.9) == []
+    assert named(49.1) == [("orders", 0, ("billing",), maximum)]
+    driven.one(CommitOffsets("billing", (CommitOffset(TOPIC, 0, maximum, "", 5),), member_id="a"))
+    assert named(49.2) == []
+    driven.append(batch(1))
+    assert named(60) != []
+    leading.term = None
+    assert named(60) == []
+
+
+def with_a_low_disk(driven: Driven) -> Leading:
+    """Return a leader whose low disk would have room without what lies before the last entry."""
+    carry(driven, end_of(driven))
+    for hour in (7, 8, 9):
+        driven.append(batch(2), batch(2, queue=1), time_ms=hour * HOUR)
+    leading = Leading(driven)
+    leading.low_below = int(driven.log.entries[-1].ref.position)
+    return leading
+
+
+def early(leading: Leading) -> list[tuple[bytes, int]]:
+    """Return the queues of which a low disk asks to delete early."""
+    command = leading.looks(9 * HOUR)
+    return [] if command is None else [
+        (each.topic_id, each.queue) for each in command.queues if each.why is Bound.DISK
+    ]  # fmt: skip
+
+
+def test_what_was_carried_forward_does_not_keep_a_low_disk_from_deleting() -> None:
+    driven = started()
+    driven.one(create(OTHER_TOPIC, "keeps", (LayoutPart("g1", 1),)))
+    driven.one(UpdateTopic(OTHER_TOPIC, retention_time_ms=(RETENTION_FOREVER,)))
+    driven.one(UpdateTopic(TOPIC, retention_time_ms=(99 * HOUR,)))
+    driven.append(delayed(39 * 24 * HOUR, queue=3))
+    driven.append(batch(1, topic=OTHER_TOPIC))
+    driven.append(batch(2, queue=2), time_ms=HOUR)
+    driven.one(Trim(TOPIC, 0, 0))
+    leading = with_a_low_disk(driven)
+    assert early(leading) == [], "the copies lie in the segment"
+    carry(driven, driven.log.entries[-3].ref.position)
+    driven.idle(4)
+    leading.low_below = int(driven.log.entries[-5].ref.position) - 1
+    assert early(leading) == [(TOPIC, 0), (TOPIC, 1)], "queue 2 was carried, and stays"

@@ -10,7 +10,7 @@ from dledger_broker.rpc.calls import Call
 from dledger_broker.rpc.table import ROWS
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import QUEUES_PER_CALL_MAX
-from dledger_proto.v1 import broker_pb2, delivery_pb2, routes_pb2
+from dledger_proto.v1 import broker_pb2, delivery_pb2, routes_pb2, snapshots_pb2
 
 NAME_SERVER_ONLY = "Registry"
 
@@ -18,8 +18,8 @@ NAME_SERVER_ONLY = "Registry"
 def unary_methods() -> dict[str, MethodDescriptor]:
     return {
         f"/{service.full_name}/{method.name}": method
-        for file in (broker_pb2.DESCRIPTOR, delivery_pb2.DESCRIPTOR, routes_pb2.DESCRIPTOR)
-        for service in file.services_by_name.values()
+        for module in (broker_pb2, delivery_pb2, routes_pb2, snapshots_pb2)
+        for service in module.DESCRIPTOR.services_by_name.values()
         if service.name != NAME_SERVER_ONLY
         for method in service.methods
         if not method.client_streaming and not method.server_streaming

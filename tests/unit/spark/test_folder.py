@@ -11,8 +11,12 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 from dledger.state.offsets import CommitOffset
 from dledger.state.progress.commits import CommitOffsets
+from dledger.state.queues.carry import CarryForward
+from dledger.state.queues.copies import FIRST
 from dledger.state.queues.trim import Trim
 from dledger.state.topics.commands import DeleteTopic
+from dledger.types import Position
+from dledger_broker.carrying.carrying import read_copies
 from dledger_client.spark.batch import LogReader, PushingReader
 from dledger_client.spark.source import DledgerSource
 from dledger_offline.folder import EntryFound, walk_segments
@@ -184,3 +188,23 @@ def test_the_source_hands_its_options_on(written: WrittenFolder) -> None:
     reader = source.reader(schema(given))
     assert isinstance(reader, LogReader)
     assert len(rows_of(reader)) == 5 * BATCHES
+
+
+def test_a_folder_whose_old_records_were_carried_forward_is_read(tmp_path: Path) -> None:
+    folder = WrittenFolder(tmp_path / "g1")
+    orders = folder.topic("orders")
+    folder.batch(orders, 1, [b"old"])
+    for number in range(60):
+        folder.batch(orders, 0, [b"%d" % number + bytes(60)] * 5)
+    folder.command(Trim(orders, 0, 300))
+    folder.save()
+    target = folder.log.sealed_segments[-1][0]
+    roots = folder.machine.queries.roots(FIRST, target, 100)
+    copies, until = read_copies(folder.log, roots, target)
+    folder.command(CarryForward(target, FIRST, until, tuple(copies)))
+    folder.save()
+    needed = Position(folder.machine.head_needed())
+    assert folder.log.trim_head(needed, folder.machine.saved_index) != []
+    folder.sync()
+    folder.close()
+    assert bodies(read(folder.path)) == {1: [b"old"]}

@@ -234,3 +234,38 @@ def test_commands_of_one_entry_know_their_own_bytes() -> None:
     span = span_of(driven, 0)
     assert span.place > target
     assert bytes_at(driven, span.place, span.size) == OLD
+
+
+def test_a_position_that_occurs_twice_is_refused() -> None:
+    driven = with_an_old_record()
+    command = stretch(driven, end_of(driven))
+    (copy,) = command.copies
+    twice = replace(command, copies=(Copy(copy.position, bytes(len(copy.batch))), copy))
+    assert code_of(driven.one(twice)) is Code.INVALID_ARGUMENT
+
+
+def test_rows_of_references_are_counted_and_need_nothing() -> None:
+    driven = started()
+    late = delayed(9_000, 2, queue=1)
+    for _ in range(6):
+        driven.append(late)
+    driven.one(FireTimers(9_000, 9), time_ms=9_000)
+    driven.append(batch(queue=1, body=b"behind"))
+    target = end_of(driven)
+    roots = driven.machine.queries.roots(FIRST, target, 100)
+    assert [root.size > 0 for root in roots] == [False] * 6 + [True] + [False] * 6
+    assert carry(driven, target, limit=2) == 7
+    for offset in range(0, 12, 2):
+        span = span_of(driven, offset)
+        assert span.place > target
+        assert bytes_at(driven, span.place, span.size) == late
+    assert head_of(driven) == target
+
+
+def test_a_copy_of_a_pass_under_way_is_found() -> None:
+    driven = with_an_old_record()
+    driven.append(batch(queue=2))
+    target = end_of(driven)
+    driven.one(stretch(driven, target, limit=1))
+    assert span_of(driven, 0).place > target
+    assert driven.machine.queries.carried.horizon == 0
