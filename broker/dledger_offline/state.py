@@ -13,6 +13,7 @@ from typing import Final
 
 from dledger.state.commands.codec import Body, Record, shown
 from dledger.state.consumers.table import CONSUMER_VALUE, EPOCHS_VALUE, GRANT_VALUE, read_epochs
+from dledger.state.consumers.usage import decode_use
 from dledger.state.counted_time import COUNTED_KEY
 from dledger.state.format_level import LEVEL_VALUE
 from dledger.state.lookup.entries import ENTRY_SIZE
@@ -314,6 +315,11 @@ def _failure_wave(key: bytes, value: bytes) -> tuple[str, Fields]:
     return key.hex(), dict(decode_window(value)._asdict())
 
 
+def _group_use(key: bytes, value: bytes) -> tuple[str, Fields]:
+    (group_id,) = _ids(key, _ID_SIZE)
+    return group_id.hex(), dict(decode_use(value)._asdict())
+
+
 def _consumer(key: bytes, value: bytes) -> tuple[str, Fields]:
     return f"{key[:_ID_SIZE].hex()} {key[_ID_SIZE:].decode()}", _record(CONSUMER_VALUE, value)
 
@@ -437,6 +443,7 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.GROUP_OFFSET: _group_offset,
     Table.PROGRESS: _progress,
     Table.FAILURE_WAVE: _failure_wave,
+    Table.GROUP_USE: _group_use,
     Table.CONSUMER: _consumer,
     Table.GRANT: _grant,
     Table.GROUP_EPOCHS: _group_epochs,

@@ -11,6 +11,7 @@ from typing import Final
 
 from dledger.state.consumers.settings import GroupSettings
 from dledger.state.consumers.table import ConsumerGroup
+from dledger.state.consumers.unused import is_unused
 from dledger.state.lookup.key_index import UNKNOWN_OFFSET
 from dledger.state.progress.group import existing_group, first_queue_of, group_named
 from dledger.state.progress.row import Progress
@@ -376,6 +377,14 @@ class Queries:
     def joined_groups(self) -> list[bytes]:
         """Return the consumer groups that somebody ever joined here."""
         return self._state.consumers.ids()
+
+    def silent_groups(self, unused_ms: int) -> list[bytes]:
+        """Return the consumer groups whose last use here was certainly so long ago."""
+        return self._state.usage.silent(unused_ms)
+
+    def is_unused(self, group_id: bytes, unused_ms: int, now_ms: int) -> bool:
+        """Tell whether a consumer group is certainly unused here for so long: see `unused.py`."""
+        return is_unused(self._state, group_id, unused_ms, now_ms)
 
     def progress(self, consumer_group: str, topic_id: bytes, queue: int) -> QueueProgress:
         """Return what a name or a consumer group has done in a queue, and what waits for it.

@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dledger.state.consumers.usage import UsageTable
 from dledger.state.counted_time import CountedTime
 from dledger.state.format_level import FORMAT_LEVEL_MAX, read_level
 from dledger.state.machine import APPLIED_KEY, APPLIED_VALUE
@@ -100,12 +101,14 @@ class SavedState:
             self._store = store = StateStore(base)
             self.applied = _applied(folder, store)
             writer = Writer(store)
-            self.topics = TopicTable(writer, CountedTime(writer))
+            time = CountedTime(writer)
+            usage = UsageTable(writer, time)
+            self.topics = TopicTable(writer, time, usage)
             live = self.topics.since(-1, with_deleted=False)
             self.copies = Copies(writer, Garbage(writer))
             live_ids = frozenset(topic.topic_id for topic in live)
             self.queues = QueueTable(writer, live_ids, self.copies)
-            self.progress = ProgressTable(writer, OffsetTable(writer))
+            self.progress = ProgressTable(writer, OffsetTable(writer), usage)
         except BaseException:
             base.close()
             raise

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from dledger.state.consumers.settings import GroupSettings
 from dledger.state.consumers.table import ConsumerTable
+from dledger.state.consumers.usage import UsageTable
 from dledger.state.counted_time import CountedTime
 from dledger.state.format_level import FormatLevel
 from dledger.state.lookup.key_index import KeyIndex
@@ -50,7 +51,8 @@ class State:
         self.writer = writer = Writer(store)
         self.format_level = FormatLevel(writer)
         self.time = CountedTime(writer)
-        self.topics = TopicTable(writer, self.time)
+        self.usage = UsageTable(writer, self.time)
+        self.topics = TopicTable(writer, self.time, self.usage)
         self.garbage = Garbage(writer)
         self.copies = Copies(writer, self.garbage)
         self.queues = QueueTable(writer, self.topics.live_ids(), self.copies)
@@ -60,7 +62,7 @@ class State:
         self.timers = TimerTable(writer, self.references)
         self.schedules = ScheduleTable(writer)
         self.offsets = OffsetTable(writer)
-        self.progress = ProgressTable(writer, self.offsets)
+        self.progress = ProgressTable(writer, self.offsets, self.usage)
         self.waves = Waves(writer)
         self.consumers = ConsumerTable(writer)
         self.holds = HoldTable(writer)
@@ -130,6 +132,7 @@ class State:
         for topic_id in self.topics.take_deleted():
             self.queues.forget_topic(topic_id)
             self.keys.forget_topic(topic_id)
+            self.usage.forget(topic_id)
             for sweep in self.sweeps:
                 sweep.start()
             self.message_ids.start_sweeping()

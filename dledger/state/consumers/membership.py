@@ -73,6 +73,7 @@ class Join(Command[Joined]):
         )
         two_in_one = bool(last_life) and self.consumer in group.consumers
         changed = two_in_one or self._changes(group, known, consumer)
+        state.usage.touch(self.group_id)
         state.consumers.put_consumer(group, self.consumer, consumer)
         if last_life:
             _hand_on(turn, last_life, self.consumer)
@@ -202,6 +203,7 @@ class EndSessions(Command[SessionsEnded]):
         )
         if not gone:
             return SessionsEnded(())
+        state.usage.touch(self.group_id)
         turn = Turn(state, group, entry)
         for name in gone:
             state.consumers.delete_consumer(group, name)

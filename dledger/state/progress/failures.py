@@ -163,6 +163,8 @@ class FailRecords(Command[FailuresStored]):
             _move(
                 state, group, failed.offset, queue, row, moved, None if is_dead else due_ms, entry
             )
+        if not is_dead:
+            state.usage.retried(group.id, due_ms)
         state.progress.write(group.id, group.name_bytes, queue.id, row)
         state.waves.failed(group, entry.time_ms)
         return FailureStored(Code.OK, "", attempts, is_dead, due_ms)

@@ -14,6 +14,7 @@ another group of that name has another id.
 
 from typing import Final
 
+from dledger.state.consumers.usage import UsageTable
 from dledger.state.offsets import OffsetTable, check_consumer_group
 from dledger.state.progress.group import group_named
 from dledger.state.progress.row import Progress, decode_progress
@@ -30,9 +31,10 @@ GROUPS_LOOKED_AT: Final = 256
 class ProgressTable:
     """The progress of consumer groups in this broker group's queues."""
 
-    def __init__(self, writer: Writer, offsets: OffsetTable) -> None:
+    def __init__(self, writer: Writer, offsets: OffsetTable, usage: UsageTable) -> None:
         self._writer = writer
         self._offsets = offsets
+        self._usage = usage
 
     def read(self, group_id: bytes, name: bytes, queue_id: QueueId) -> Progress | None:
         """Return a row, or what was committed under the group's name before it was created."""
@@ -75,7 +77,11 @@ class ProgressTable:
         return found
 
     def write(self, group_id: bytes, name: bytes, queue_id: QueueId, row: Progress) -> None:
-        """Write a row. What was committed under the name goes: it is in the row now."""
+        """Write a row. What was committed under the name goes: it is in the row now.
+
+        Whatever a consumer group does comes here, so this is where its use is noted.
+        """
+        self._usage.touch(group_id)
         key = progress_key(group_id, queue_id)
         if not self._writer.store.get(key):
             self._offsets.delete(name, *queue_id)

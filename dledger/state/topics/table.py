@@ -24,6 +24,7 @@ from typing import Final
 
 from dledger.state.commands.codec import Body, codec_of
 from dledger.state.consumers.settings import GroupSettings
+from dledger.state.consumers.usage import UsageTable
 from dledger.state.counted_time import CountedTime
 from dledger.state.tables import KEY_U64, PREFIX, Table, Writer, after, rows_in
 from dledger.state.values import AS_THE_CLUSTER, LayoutPart, Retention, Topic, TopicType
@@ -92,9 +93,10 @@ def decode_topic(topic_id: bytes, value: bytes) -> Topic:
 class TopicTable:
     """All topics that this group knows. Every topic is in memory: they are few and hot."""
 
-    def __init__(self, writer: Writer, time: CountedTime) -> None:
+    def __init__(self, writer: Writer, time: CountedTime, usage: UsageTable) -> None:
         self._writer = writer
         self._time = time
+        self._usage = usage
         floor = writer.store.get(FLOOR_KEY)
         self._floor: int = 0 if floor is None else KEY_U64.unpack(floor)[0]
         self._control_id = writer.store.get(CONTROL_KEY) or b""
@@ -222,6 +224,8 @@ class TopicTable:
                 del self._by_name[known.name]
         if not topic.deleted:
             self._by_name[topic.name] = topic_id
+            if topic.settings:
+                self._usage.touch(topic_id)
         self._by_id[topic_id] = topic
         self._changed.append(topic)
         self._writer.put(PREFIX[Table.TOPIC] + topic_id, encode_topic(topic))
