@@ -3,6 +3,7 @@
 channels         The gRPC channels to other members and to name servers
 consumer_groups  Consumer groups of the whole cluster: what the control group's leader does
 forward          The append streams that carry batches from a member to the leader
+group_expiry     Deletes consumer groups that nobody used for long
 registration     A member's place at the name servers
 topic_authority  Topics of the whole cluster
 topic_follower   A group takes over what the control group decides about topics (D1)

@@ -136,6 +136,20 @@ class ConsumerGroupAuthority:
         retry, _ = await self._known(request.name)
         return await self._changed(DeleteConsumerGroup(retry.topic_id))
 
+    async def delete_all(
+        self, group_ids: Sequence[bytes]
+    ) -> tuple[list[Topic], list[DledgerError]]:
+        """Delete consumer groups by id; return the retry topics of those, and the refusals."""
+        commands = [DeleteConsumerGroup(group_id) for group_id in group_ids]
+        results = await self._messaging.view.commands.propose_all(commands)
+        refused = [result for result in results if isinstance(result, DledgerError)]
+        deleted = [result for result in results if not isinstance(result, DledgerError)]
+        if deleted:
+            await self._topics.carry(
+                *(topic for each in deleted for topic in (each.dead_letters, each.retry))
+            )
+        return [each.retry for each in deleted], refused
+
     async def _known(self, name: str) -> tuple[Topic, GroupSettings]:
         """Return a consumer group behind a barrier; CONSUMER_GROUP_NOT_FOUND."""
         check_group_name("name", name)

@@ -216,6 +216,7 @@ class RefillConfig(Section):
 
 
 RETENTION_MS_MIN: Final = 60_000
+GROUP_EXPIRY_MS_MIN: Final = 3_600_000
 RETENTION_DEFAULT_MS: Final = 259_200_000
 """RocketMQ's 72 hours."""
 
@@ -224,6 +225,13 @@ def _not_by_mistake(value: int) -> int:
     """Refuse a retention of hours that were meant as such: 72 ms would delete everything."""
     if 0 < value < RETENTION_MS_MIN:
         raise ValueError(f"must be 0, or at least {RETENTION_MS_MIN}: it is in milliseconds")
+    return value
+
+
+def _an_hour_or_never(value: int) -> int:
+    """Refuse to delete consumer groups that only pause: an hour is the least."""
+    if 0 < value < GROUP_EXPIRY_MS_MIN:
+        raise ValueError(f"must be 0, or at least {GROUP_EXPIRY_MS_MIN}: it is in milliseconds")
     return value
 
 
@@ -267,9 +275,12 @@ class ConsumerGroupsConfig(Section):
     Attributes:
         auto_create: The first consumer of an unknown consumer group creates it, with the default
             settings and the order of its listener.
+        expiry_ms: A consumer group that nobody used for this time is deleted, with its progress. 0:
+            never. The control group's members go by it.
     """
 
     auto_create: bool = True
+    expiry_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX), AfterValidator(_an_hour_or_never)] = 0
 
 
 class AdmissionConfig(Section):

@@ -22,6 +22,7 @@ from dledger.state.commands.registry import UnknownCommand
 from dledger.store.store import DamagedStore, NewerStore
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.consumer_groups import ConsumerGroupAuthority
+from dledger_broker.cluster.group_expiry import GroupExpiry
 from dledger_broker.cluster.registration import Registrar
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
@@ -113,6 +114,7 @@ class Member:
         self._followers: dict[str, TopicFollower] = {}
         self._coordinators: dict[str, Coordinator] = {}
         self._registrars: list[Registrar] = []
+        self._group_expiry: GroupExpiry | None = None
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
         self._starts_anew = self._wants_anew = False
@@ -143,6 +145,8 @@ class Member:
             follower.start()
         for registrar in self._registrars:
             registrar.start()
+        if self._group_expiry is not None:
+            self._group_expiry.start()
         self._log.info(
             "serving", listen=self._config.listen, groups=list(self._groups), version=__version__
         )
@@ -280,6 +284,14 @@ class Member:
             random,
             auto_create=config.consumer_groups.auto_create,
         )
+        if config.consumer_groups.expiry_ms:
+            self._group_expiry = GroupExpiry(
+                control.view,
+                self._cluster_view,
+                self._channels,
+                groups,
+                config.consumer_groups.expiry_ms,
+            )
         return topics, groups
 
     def _control_addresses(self) -> list[str]:
@@ -301,6 +313,8 @@ class Member:
             self._log.warning(
                 "stopped before all calls had ended", limit_ms=self._config.shutdown.drain_ms
             )
+        if self._group_expiry is not None:
+            self._group_expiry.stop()
         for coordinator in self._coordinators.values():
             await coordinator.stop()
         for registrar in self._registrars:

@@ -3,6 +3,7 @@
 Not owned: what is told (`delivery.group_proto`), which member executes a call (`table`, `calls`).
 """
 
+from dledger_broker.cluster.group_expiry import unused_here
 from dledger_broker.delivery.grants import granted
 from dledger_broker.delivery.group_proto import described
 from dledger_broker.rpc.calls import Call
@@ -28,3 +29,10 @@ async def check_grants(call: Call, request: pb.CheckGrantsRequest) -> pb.CheckGr
     await call.messaging.view.confirm()
     retry, settings = call.coordinator.find(request.consumer_group)
     return await granted(call.messaging.view, retry, settings, request)
+
+
+async def check_unused_groups(
+    call: Call, request: pb.CheckUnusedGroupsRequest
+) -> pb.CheckUnusedGroupsReply:
+    """Say which consumer groups are unused in this broker group."""
+    return pb.CheckUnusedGroupsReply(unused=await unused_here(call.messaging.view, request))

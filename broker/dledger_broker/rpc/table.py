@@ -7,6 +7,7 @@ the handler, and a check that bounds its work. Adding a call means adding a row 
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dledger_broker.cluster.group_expiry import GROUPS_PER_LOOK_MAX
 from dledger_broker.rpc import admin, consumers, native, routes, snapshots
 from dledger_broker.rpc.admission import Work
 from dledger_broker.rpc.calls import AnsweredBy, Calls, Row, counted
@@ -83,6 +84,11 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         DELIVERY, "CheckGrants", delivery_pb2.CheckGrantsRequest, delivery_pb2.CheckGrantsReply,
         QUERY, LEADER, consumers.check_grants, counted("queues", 1, QUEUES_PER_CALL_MAX),
+    ),
+    Row(
+        DELIVERY, "CheckUnusedGroups", delivery_pb2.CheckUnusedGroupsRequest,
+        delivery_pb2.CheckUnusedGroupsReply, QUERY, LEADER, consumers.check_unused_groups,
+        counted("group_ids", 1, GROUPS_PER_LOOK_MAX),
     ),
     Row(
         ADMIN, "CreateTopic", pb.CreateTopicRequest, pb.CreateTopicReply,

@@ -499,6 +499,58 @@ class CheckGrantsReply(_message.Message):
 Global___CheckGrantsReply: _TypeAlias = CheckGrantsReply  # noqa: Y015
 
 @_typing.final
+class CheckUnusedGroupsRequest(_message.Message):
+    """Which consumer groups nobody used here for so long. The control group deletes one when all broker
+    groups call it unused.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_IDS_FIELD_NUMBER: _builtins.int
+    UNUSED_MS_FIELD_NUMBER: _builtins.int
+    unused_ms: _builtins.int
+    """counted time"""
+    @_builtins.property
+    def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """at most 256"""
+
+    def __init__(
+        self,
+        *,
+        group_ids: _abc.Iterable[_builtins.bytes] | None = ...,
+        unused_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_ids", b"group_ids", "unused_ms", b"unused_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckUnusedGroupsRequest: _TypeAlias = CheckUnusedGroupsRequest  # noqa: Y015
+
+@_typing.final
+class CheckUnusedGroupsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNUSED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def unused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """of each: unused for certain, and nothing waits for it"""
+
+    def __init__(
+        self,
+        *,
+        unused: _abc.Iterable[_builtins.bool] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["unused", b"unused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckUnusedGroupsReply: _TypeAlias = CheckUnusedGroupsReply  # noqa: Y015
+
+@_typing.final
 class Subscription(_message.Message):
     """Sessions. The leader of the coordinator keeps them; metadata dledger-group names the broker
     group. Another member answers NOT_LEADER with the leader's address and forwards nothing. The

@@ -66,6 +66,11 @@ class DeliveryStub:
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.CheckGrantsRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_delivery__pb2.CheckGrantsReply.FromString,
                 _registered_method=True)
+        self.CheckUnusedGroups = channel.unary_unary(
+                '/dledger.v1.Delivery/CheckUnusedGroups',
+                request_serializer=dledger_dot_v1_dot_delivery__pb2.CheckUnusedGroupsRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_delivery__pb2.CheckUnusedGroupsReply.FromString,
+                _registered_method=True)
         self.ClaimQueues = channel.unary_unary(
                 '/dledger.v1.Delivery/ClaimQueues',
                 request_serializer=dledger_dot_v1_dot_delivery__pb2.ClaimQueuesRequest.SerializeToString,
@@ -172,6 +177,13 @@ class DeliveryServicer:
 
     def CheckGrants(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckUnusedGroups(self, request, context):
+        """From the control group's leader to each broker group.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -287,6 +299,11 @@ def add_DeliveryServicer_to_server(servicer, server):
                     servicer.CheckGrants,
                     request_deserializer=dledger_dot_v1_dot_delivery__pb2.CheckGrantsRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_delivery__pb2.CheckGrantsReply.SerializeToString,
+            ),
+            'CheckUnusedGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckUnusedGroups,
+                    request_deserializer=dledger_dot_v1_dot_delivery__pb2.CheckUnusedGroupsRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_delivery__pb2.CheckUnusedGroupsReply.SerializeToString,
             ),
             'ClaimQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.ClaimQueues,
@@ -518,6 +535,33 @@ class Delivery:
             '/dledger.v1.Delivery/CheckGrants',
             dledger_dot_v1_dot_delivery__pb2.CheckGrantsRequest.SerializeToString,
             dledger_dot_v1_dot_delivery__pb2.CheckGrantsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckUnusedGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Delivery/CheckUnusedGroups',
+            dledger_dot_v1_dot_delivery__pb2.CheckUnusedGroupsRequest.SerializeToString,
+            dledger_dot_v1_dot_delivery__pb2.CheckUnusedGroupsReply.FromString,
             options,
             channel_credentials,
             insecure,

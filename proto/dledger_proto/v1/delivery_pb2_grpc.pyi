@@ -109,6 +109,8 @@ class DeliveryStub:
     """To the coordinator."""
     NudgeConsumers: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.NudgeConsumersRequest, _delivery_pb2.NudgeConsumersReply]
     CheckGrants: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.CheckGrantsRequest, _delivery_pb2.CheckGrantsReply]
+    CheckUnusedGroups: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.CheckUnusedGroupsRequest, _delivery_pb2.CheckUnusedGroupsReply]
+    """From the control group's leader to each broker group."""
     ClaimQueues: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ClaimQueuesRequest, _delivery_pb2.ClaimQueuesReply]
     """To the home group of the queues."""
     ReleaseQueues: _grpc.UnaryUnaryMultiCallable[_delivery_pb2.ReleaseQueuesRequest, _delivery_pb2.ReleaseQueuesReply]
@@ -139,6 +141,8 @@ class DeliveryAsyncStub(DeliveryStub):
     """To the coordinator."""
     NudgeConsumers: _aio.UnaryUnaryMultiCallable[_delivery_pb2.NudgeConsumersRequest, _delivery_pb2.NudgeConsumersReply]  # type: ignore[assignment]
     CheckGrants: _aio.UnaryUnaryMultiCallable[_delivery_pb2.CheckGrantsRequest, _delivery_pb2.CheckGrantsReply]  # type: ignore[assignment]
+    CheckUnusedGroups: _aio.UnaryUnaryMultiCallable[_delivery_pb2.CheckUnusedGroupsRequest, _delivery_pb2.CheckUnusedGroupsReply]  # type: ignore[assignment]
+    """From the control group's leader to each broker group."""
     ClaimQueues: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ClaimQueuesRequest, _delivery_pb2.ClaimQueuesReply]  # type: ignore[assignment]
     """To the home group of the queues."""
     ReleaseQueues: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ReleaseQueuesRequest, _delivery_pb2.ReleaseQueuesReply]  # type: ignore[assignment]
@@ -202,6 +206,14 @@ class DeliveryServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_pb2.CheckGrantsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_delivery_pb2.CheckGrantsReply, _abc.Awaitable[_delivery_pb2.CheckGrantsReply]]: ...
+
+    @_abc_1.abstractmethod
+    def CheckUnusedGroups(
+        self,
+        request: _delivery_pb2.CheckUnusedGroupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_delivery_pb2.CheckUnusedGroupsReply, _abc.Awaitable[_delivery_pb2.CheckUnusedGroupsReply]]:
+        """From the control group's leader to each broker group."""
 
     @_abc_1.abstractmethod
     def ClaimQueues(

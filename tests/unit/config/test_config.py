@@ -396,6 +396,16 @@ def test_relations_hold_for_objects_too(file: Path) -> None:
         )  # fmt: skip
 
 
+def test_consumer_groups_never_expire_within_an_hour(file: Path) -> None:
+    """An expiry of minutes would be meant in other units; 0 is never, which is the default."""
+    told = "consumer_groups.expiry_ms = 10080 (file member.toml): must be 0, or at least 3600000: "
+    text = file.read_text() + "\n[consumer_groups]\nexpiry_ms = 10080\n"
+    assert lines(file, text) == [told + "it is in milliseconds"]
+    for expiry_ms in (0, 3_600_000):
+        file.write_text(text.replace("10080", str(expiry_ms)))
+        assert load_config(file, {}).config.consumer_groups.expiry_ms == expiry_ms
+
+
 def test_missing_keys(tmp_path: Path) -> None:
     assert lines(None) == [
         "cluster: required",
