@@ -24,6 +24,7 @@ from tests.mutants.data.route_bugs import ROUTE_BUGS
 from tests.mutants.data.state_bugs import STATE_BUGS
 from tests.mutants.data.timer_bugs import TIMER_BUGS
 from tests.mutants.data.unreadable_bugs import UNREADABLE_BUGS
+from tests.mutants.delivery.expiry_bugs import EXPIRY_BUGS
 from tests.mutants.delivery.progress_bugs import PROGRESS_BUGS
 from tests.mutants.delivery.schedule_bugs import SCHEDULE_BUGS
 from tests.mutants.mutant import Mutant
@@ -33,7 +34,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *STATE_BUGS, *SNAPSHOT_BUGS,
     *FORGETTING_BUGS, *TRUST_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *CONSUMER_BUGS, *COORDINATION_BUGS, *GROUP_BUGS, *TIMER_BUGS,
-    *PROGRESS_BUGS, *SCHEDULE_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,
+    *PROGRESS_BUGS, *SCHEDULE_BUGS, *EXPIRY_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"
