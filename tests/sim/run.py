@@ -93,6 +93,8 @@ EFFECTS: Final = (
     "resets",
     "commits fenced",
     "claims LEASED",
+    "uses of consumer groups",
+    "consumer groups expired",
     *(f"probe {name}" for name in (*UNDER_LOAD, *IDLE)),
 )
 """What faults and clients must have brought about, not only attempted: each as often as a fault."""

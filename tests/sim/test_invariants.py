@@ -10,6 +10,15 @@ import pytest
 from dledger.log.hard_state import HardState
 from dledger.raft.api import Role
 from dledger.raft.wire.messages import AppendAnswer, VoteAnswer
+from dledger.state.commands.command import Command
+from dledger.state.consumers.groups import CreateConsumerGroup, DeleteConsumerGroup
+from dledger.state.consumers.membership import EndSessions, Join, Session
+from dledger.state.consumers.settings import ConsumeOrder, GroupSettings
+from dledger.state.consumers.table import Subscribed
+from dledger.state.offsets import CommitOffset
+from dledger.state.progress.claims import ClaimQueues, WantedQueue
+from dledger.state.progress.commits import CommitOffsets
+from dledger.state.values import LayoutPart
 from dledger.types import EntryRef, LogIndex, Position, Term
 from tests.sim.invariants import InvariantSet
 from tests.sim.invariants.agreement.committed_on_majority import CommittedOnMajority
@@ -21,8 +30,11 @@ from tests.sim.invariants.agreement.monotonic import Monotonic
 from tests.sim.invariants.agreement.no_committed_truncation import NoCommittedTruncation
 from tests.sim.invariants.agreement.votes_of_majority import VotesOfMajority
 from tests.sim.invariants.base import Facts, MemberFacts
+from tests.sim.invariants.delivery.group_history import GroupsKept, GroupUses
 from tests.sim.invariants.delivery.queue_contents import Contents
 from tests.sim.invariants.violation import Property, Violation
+from tests.unit.state.groups_kit import SETTINGS, with_group
+from tests.unit.state.kit import GROUP, TOPIC, batch
 
 
 def _ref(index: int, term: int, crc: int = 0) -> EntryRef:
@@ -139,6 +151,77 @@ def test_an_acknowledgement_and_a_vote_that_are_not_on_disk() -> None:
     )
     on_disk["a"] = HardState(term=Term(2), vote="c")
     _complains(Property.ONE_VOTE, lambda: check.on_send(member, "c", VoteAnswer(1, 2, 2, True)))
+
+
+class _Uses:
+    """One broker group, whose log is applied at the times that a test says."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.expired: list[str] = []
+        uses = GroupUses(10.0, lambda: self.now, self.expired.append)
+        self.check = GroupsKept(Facts("a"), uses)
+        self.driven = with_group(SETTINGS)
+        self.driven.append(batch(10))
+
+    def run(self, now: float, command: Command[object], *, made: float | None = None) -> None:
+        """Apply a command at one time, which came into the log at the same or an earlier one."""
+        (result,) = self.driven.run(command)
+        entry = self.driven.log.entries[-1]
+        self.now = now if made is None else made
+        self.check.on_log(_member("a"), [], [entry.ref])
+        self.now = now
+        self.check.on_apply(_member("a"), entry, [result], b"")
+
+
+def _created() -> _Uses:
+    uses = _Uses()
+    layout = (LayoutPart(GROUP, 1),)
+    settings = GroupSettings(GROUP, b"N" * 16)
+    uses.run(1.0, CreateConsumerGroup(MAILS, "mails", layout, settings))
+    return uses
+
+
+MAILS = b"M" * 16
+_CLAIM = ClaimQueues("mails", "a", (WantedQueue(TOPIC, 0, 5),))
+_JOIN = Join(MAILS, "a", "", "", "", ConsumeOrder.CONCURRENT, "", (Subscribed("orders"),))
+
+
+def test_a_group_expires_that_nobody_used() -> None:
+    uses = _created()
+    uses.run(2.0, _CLAIM)
+    uses.run(12.5, DeleteConsumerGroup(MAILS))
+    assert uses.expired == ["mails"]
+
+
+@pytest.mark.parametrize("command", [_CLAIM, CommitOffsets("mails", (CommitOffset(TOPIC, 0, 1),))])
+def test_a_group_expires_although_it_was_used(command: Command[object]) -> None:
+    uses = _created()
+    uses.run(5.0, command)
+    _complains(Property.GROUPS_KEPT, lambda: uses.run(14.5, DeleteConsumerGroup(MAILS)))
+
+
+def test_a_use_that_was_stored_while_it_was_asked_for_is_no_finding() -> None:
+    """Also one that was long in the log, and committed only then."""
+    uses = _created()
+    uses.run(18.0, _CLAIM, made=12.0)
+    uses.run(20.0, DeleteConsumerGroup(MAILS))
+    assert uses.expired == ["mails"]
+
+
+def test_a_group_expires_although_a_consumer_is_joined() -> None:
+    uses = _created()
+    uses.run(2.0, _JOIN)
+    _complains(Property.GROUPS_KEPT, lambda: uses.run(40.0, DeleteConsumerGroup(MAILS)))
+
+
+def test_a_group_expires_long_after_its_consumers_left() -> None:
+    uses = _created()
+    uses.run(2.0, _JOIN)
+    joined = uses.driven.machine.queries.consumers(MAILS).consumers["a"].joined
+    uses.run(20.0, EndSessions(MAILS, (Session("a", joined),)))
+    uses.run(40.0, DeleteConsumerGroup(MAILS))
+    assert uses.expired == ["mails"]
 
 
 def test_every_invariant_is_in_the_set() -> None:

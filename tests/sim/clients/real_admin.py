@@ -79,6 +79,8 @@ ACTIONS: Final = {
     "list holds": 1, "groups": 3, "schedules": 2,
 }  # fmt: skip
 """How often each comes."""
+EXPIRING: Final = {"groups": 12}
+"""How often, where consumer groups expire."""
 HOLD_MS: Final = (1_000, 5_000, 60_000)
 
 T = TypeVar("T")
@@ -95,12 +97,17 @@ class RealAdmin:
         self._groups = tuple(world.groups)
         self.running = True
         self.histories: dict[str, TopicHistory] = {}
-        self._consumer_groups = GroupAdministrator(HOST, world, random)
+        self._actions = ACTIONS | (EXPIRING if world.plan.group_expiry_ms else {})
+        self._consumer_groups = GroupAdministrator(HOST, world, random, TOPIC)
         self._holds: dict[str, QueueHold] = {}
         """By owner: what this administrator was told that it holds. No owner holds twice."""
         self._holds_asked = 0
         self._has_ended = False
         self._process: ClientProcess | None = None
+
+    def group_expired(self, name: str) -> None:
+        """See `GroupAdministrator.expired`."""
+        self._consumer_groups.expired(name)
 
     def start(self) -> None:
         """Begin."""
@@ -130,7 +137,7 @@ class RealAdmin:
         self._process.end()
 
     async def _turn(self, admin: AsyncAdmin) -> None:
-        match self._random.choices(list(ACTIONS), list(ACTIONS.values()))[0]:
+        match self._random.choices(list(self._actions), list(self._actions.values()))[0]:
             case "change":
                 await self._change(admin)
             case "describe":

@@ -34,6 +34,7 @@ class Property(enum.Enum):
     ATTEMPTS = "I22 attempts grow by one with each failure, and with nothing else"
     TIMERS = "I23 a timer fires once, and never early"
     SCHEDULES = "I23 each time of a schedule gives one message at most, never early"
+    GROUPS_KEPT = "D20 no consumer group expires that was used within its expiry"
     DEAD_LETTERS = "I24 a dead letter is in one place"
     CHECKED_BYTES = "I15 every byte served is the byte that was sent"
     STORAGE_ERROR_STOPS = "I16 after a storage error nothing is promised"

@@ -13,6 +13,7 @@ from pydantic import PrivateAttr
 from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings
 from dledger_broker.config.model import (
+    ConsumerGroupsConfig,
     GroupConfig,
     MemberConfig,
     RaftConfig,
@@ -73,6 +74,10 @@ class SimConfig(MemberConfig):
                 absent_bytes_max=plan.absent_bytes_max,
             ),
             topics=TopicsConfig(producer_expiry_ms=EXPIRY_MS, retention_ms=0),
+            # Shorter than any file may say.
+            consumer_groups=ConsumerGroupsConfig.model_construct(
+                auto_create=True, expiry_ms=plan.group_expiry_ms
+            ),
         )
         config._log = plan.log
         config._gather_bytes = plan.gather_bytes

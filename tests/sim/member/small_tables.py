@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from dledger.raft.leadership import clocks, transfer
+from dledger.state import counted_time
+from dledger.state.consumers import usage
 from dledger.state.lookup import key_index, message_ids
 from dledger.state.producers import expiry
 from dledger.state.producers import table as producers
@@ -19,6 +21,7 @@ from dledger.state.queues import garbage
 from dledger.state.queues import table as queues
 from dledger.state.topics import sweep as topic_sweep
 from dledger_broker.carrying import carrying, worth
+from dledger_broker.cluster import group_expiry
 from dledger_broker.group import expiry as expiry_duty
 from dledger_broker.group import forgetting
 from dledger_broker.process import upkeep
@@ -69,6 +72,15 @@ CARRIED: Final[Mapping[Any, Mapping[str, float]]] = {
     worth: {"BYTES_FREED_PER_COPIED": 2},
 }
 """By module: what lets a leader begin a pass every few seconds, of many commands."""
+EXPIRING: Final[Mapping[Any, Mapping[str, float]]] = {
+    counted_time: {"COUNTED_AT_ONCE_MAX_MS": 6_000},
+    expiry_duty: {"CHECKS_PER_EXPIRY": 120},
+    group_expiry: {"ANSWERS_LAST_SECONDS": 2.0, "ASK_SECONDS": 1.0},
+    upkeep: {"UPKEEP_SECONDS": 1.0},
+    usage: {"USE_STEP_MS": 1_000},
+}
+"""By module: what lets a consumer group expire within a minute. Time is counted each 5 s:
+more often, no member would ever be idle."""
 
 
 @contextmanager
@@ -79,9 +91,14 @@ def carried_often() -> Iterator[None]:
 
 
 @contextmanager
-def small_tables(*, with_duties: bool = False) -> Iterator[None]:
-    """Run with small blocks, and with duties that are done often."""
-    with _changed({**SMALL, **OFTEN} if with_duties else SMALL):
+def small_tables(*, with_duties: bool = False, with_expiry: bool = False) -> Iterator[None]:
+    """Run with small blocks, with duties that are done often, with an expiry of seconds."""
+    chosen = {
+        **SMALL,
+        **(OFTEN if with_duties else {}),
+        **(EXPIRING if with_expiry else {}),
+    }
+    with _changed(chosen):
         yield
 
 

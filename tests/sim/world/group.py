@@ -16,6 +16,7 @@ from tests.sim.clients.lookups import Span
 from tests.sim.clients.routes import Routes
 from tests.sim.faults.clocks import BORNE_SHARE
 from tests.sim.invariants import InvariantSet
+from tests.sim.invariants.delivery.group_history import GroupsKept
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.member.member import SimMember
 from tests.sim.member.process import Process
@@ -69,7 +70,9 @@ class Group:
         self.facts = self.invariants.facts
         watcher = Watcher(self.facts, world.story)
         shared = [] if world.shared is None else [world.shared.watch(self)]
-        self.observer = Observer(self.facts, [watcher, *self.invariants.all, *shared])
+        uses = world.group_uses
+        kept = [] if uses is None else [GroupsKept(self.facts, uses)]
+        self.observer = Observer(self.facts, [watcher, *self.invariants.all, *shared, *kept])
         for member in self.names:
             random = Random(f"{world.plan.seed}/{member}")
             self.members[member] = SimMember(self, member, random)

@@ -17,6 +17,8 @@ SAFETY_SECONDS_MAX = 70.0
 TOPIC_QUEUES = 2
 SMALL_TABLES_SHARE = 0.75
 ASYNC_SHARE = 0.12
+EXPIRY_SHARE = 0.4
+"""Of the worlds with small tables and an administrator: consumer groups expire."""
 GROUPS = (72, 23, 5)
 """How often a world has one, two and three groups."""
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -83,6 +85,9 @@ class WorldPlan:
     delivery: DeliveryPlan | None = None
     """Consumer groups that share a topic of their own."""
 
+    group_expiry_ms: int = 0
+    """How long nobody uses a consumer group that is deleted; 0: none is."""
+
     refill_bytes_per_second: int = 64 * MIB
     absent_bytes_max: int = 8 * GIB
     """How much log a leader keeps for a member that is behind."""
@@ -117,7 +122,8 @@ class WorldPlan:
             f"refills at {self.refill_bytes_per_second} B/s, "
             f"{self.absent_bytes_max} B for the absent, "
             f"small tables {self.small_tables}, carries often {self.carries_often}, "
-            f"flush {self.flush.value}, waits for callers {self.waits_for_callers}; "
+            f"flush {self.flush.value}, waits for callers {self.waits_for_callers}, "
+            f"consumer groups expire after {self.group_expiry_ms} ms; "
             f"{'no shared topic' if self.delivery is None else self.delivery.describe()}"
         )
 
@@ -125,6 +131,8 @@ class WorldPlan:
 def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
     """Draw a seed's plan; `members` fixes the size of the group."""
     plan = _draw(seed, members)
+    if not members and plan.small_tables and plan.administers:
+        plan = replace(plan, group_expiry_ms=_group_expiry_ms(seed, plan.delivery))
     if not plan.trims:
         return plan
     refill = Random(f"refill/{seed}")
@@ -200,6 +208,14 @@ def _draw(seed: int, members: int) -> WorldPlan:
 def _retention_ms(seed: int) -> int:
     """Draw how long the topic keeps its records: longer than most readers need, but not all."""
     return Random(f"retention/{seed}").choice((0, 3_000, 10_000, 30_000))
+
+
+def _group_expiry_ms(seed: int, delivery: DeliveryPlan | None) -> int:
+    """Draw when consumer groups expire: those that share a topic are never away for so long."""
+    random = Random(f"group expiry/{seed}")
+    if random.random() >= EXPIRY_SHARE:
+        return 0
+    return random.choice((6_000, 10_000)) if delivery is None else 30_000
 
 
 def _groups(members: int, count: int) -> dict[str, tuple[str, ...]]:

@@ -22,6 +22,7 @@ from tests.sim.clients.requests import CreateTopic
 from tests.sim.clients.wire import Answer, Calls
 from tests.sim.disk.ram import RamFolder
 from tests.sim.faults.nemesis import Nemesis
+from tests.sim.invariants.delivery.group_history import GroupUses
 from tests.sim.invariants.delivery.queue_contents import Contents, QueueKey
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.member.member import SimMember
@@ -103,7 +104,10 @@ class World:
         """Where the members' states lie. It is removed when the world is closed."""
         self._opened.enter_context(instruments())
         if plan.small_tables:
-            self._opened.enter_context(small_tables(with_duties=plan.producers > 0))
+            small = small_tables(
+                with_duties=plan.producers > 0, with_expiry=plan.group_expiry_ms > 0
+            )
+            self._opened.enter_context(small)
         if plan.carries_often:
             self._opened.enter_context(carried_often())
         self.network = Network(self.scheduler, Random(f"net/{plan.seed}"), plan.delay, self.trace)
@@ -113,6 +117,11 @@ class World:
         self.oracle = Oracle(self.contents, self.story)
         is_kept = replay.clients is None or SHARED in replay.clients
         self.shared = Shared(self, plan.delivery) if plan.delivery and is_kept else None
+        self.group_uses: GroupUses | None = None
+        if plan.group_expiry_ms:
+            self.group_uses = GroupUses(
+                plan.group_expiry_ms / 1_000, lambda: self.scheduler.now, self._group_expired
+            )
         self.groups = {name: Group(self, name, names) for name, names in plan.groups.items()}
         self.members: dict[str, SimMember] = {
             name: member for group in self.groups.values() for name, member in group.members.items()
@@ -218,6 +227,8 @@ class World:
             counts["scheduled messages"] += group.invariants.schedules.sent_count
             counts["batches too old to know"] += group.invariants.verdicts.forgotten_count
         counts["records expired"] += self.contents.expired
+        if self.group_uses is not None:
+            counts["consumer groups expired"] += self.group_uses.expired_count
         if self.shared is not None:
             counts += self.shared.records.counts
         counts["acknowledged batches"] = len(self.oracle.acknowledged)
@@ -250,6 +261,10 @@ class World:
         request = CreateTopic("t", plan.topic_id, plan.queues_per_group, plan.retention_ms)
         target = self.random.choice(self.group.names)
         self.calls.call("admin", target, request, 2.0, self._topic_answered)
+
+    def _group_expired(self, name: str) -> None:
+        if self.clients.admin is not None:
+            self.clients.admin.group_expired(name)
 
     def _topic_answered(self, answer: Answer) -> None:
         if answer.code in (Code.OK, Code.TOPIC_EXISTS) and not self._topic_made:

@@ -13,7 +13,10 @@ from dledger_client import AsyncAdmin
 from dledger_client.errors import (
     ClientError,
     ConsumerGroupNotFound,
+    OffsetOutOfRange,
     Overloaded,
+    QueueNotFound,
+    TopicNotFound,
     Unavailable,
     UnknownOutcome,
 )
@@ -36,21 +39,34 @@ if TYPE_CHECKING:
 NAMES_AT_ONCE: Final = 2
 RETRIES_MAX: Final = 2
 BUSY: Final = (Unavailable, Overloaded, UnknownOutcome)
+GONE: Final = (ConsumerGroupNotFound, OffsetOutOfRange, QueueNotFound, TopicNotFound)
+"""What a reset may end with: the group has expired, or a queue is not known everywhere yet."""
+USES_SHARE: Final = 0.7
 RULES: Final = frozenset((Code.CONSUMER_GROUP_EXISTS, Code.CONSUMER_GROUP_NOT_FOUND))
 """Refusals that the state of a group explains."""
 
 
 class GroupAdministrator:
-    """Nobody else changes its consumer groups."""
+    """Nobody else changes its consumer groups; where they expire, it deletes none itself."""
 
-    def __init__(self, host: str, world: "World", random: Random) -> None:
+    def __init__(self, host: str, world: "World", random: Random, topic: str) -> None:
+        """`topic`: in which its groups get somewhere, where they expire."""
         self._host = host
+        self._topic = topic
         self._world = world
         self._random = random
         self.histories: dict[str, GroupHistory] = {}
 
+    def expired(self, name: str) -> None:
+        """Take a deletion by the control group's leader, of a group that nobody used."""
+        if name in self.histories:
+            self.histories[name].unknown(DeleteGroup())
+
     async def turn(self, admin: AsyncAdmin) -> None:
         """Change a consumer group, or look at one, or at all."""
+        if self._world.plan.group_expiry_ms and self._random.random() < USES_SHARE:
+            await self._use(admin)
+            return
         drawn = self._random.random()
         if drawn < 0.6:
             await self._change(admin)
@@ -58,6 +74,22 @@ class GroupAdministrator:
             await self._look(admin)
         else:
             await self._list(admin)
+
+    async def _use(self, admin: AsyncAdmin) -> None:
+        """Let a group begin in one queue: only the home group of the queue knows of this use."""
+        names = [name for name, each in self.histories.items() if each.known is not None]
+        if not names:
+            return
+        name, (_, queue) = self._random.choice(names), self._random.choice(self._world.plan.queues)
+        for group in self._world.groups.values():
+            group.invariants.progress.groups.add(name)  # its offsets go when it expires
+        self._world.story.client(self._host, "uses", name, "in queue", queue)
+        try:
+            await admin.reset_offsets(name, self._topic, to="earliest", queues=[queue])
+        except (*BUSY, *GONE) as error:
+            self._world.oracle.counts[f"administrator {error.code.name}"] += 1
+        else:
+            self._world.oracle.counts["uses of consumer groups"] += 1
 
     def _history(self) -> GroupHistory:
         clear = [history for history in self.histories.values() if history.is_clear]
@@ -93,7 +125,7 @@ class GroupAdministrator:
         if known is None or random.random() < 0.2:
             return CreateGroup(random.randint(1, RETRIES_MAX))
         drawn = random.random()
-        if drawn < 0.3:
+        if drawn < 0.3 and not self._world.plan.group_expiry_ms:
             return DeleteGroup()
         if drawn < 0.6:
             return UpdateGroup(retries_max=random.randint(1, RETRIES_MAX))

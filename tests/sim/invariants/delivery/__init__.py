@@ -1,7 +1,7 @@
 """Invariants of what clients send and read.
 
 grants              I19: a queue of a consumer group has at most one holder
-group_history       D20: what a consumer group's name may be
+group_history       D20: what a consumer group's name may be; none expires while it is used
 handling            I19 to I22: what listeners get, in which order, in true time
 offsets_never_back  I14: a stored group offset grows, unless it is reset
 producer_verdicts   D11: verdicts on producers' batches follow from the log alone

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dledger.state import counted_time
 from dledger.state.commands.registry import decode
-from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.producers import table
 from dledger.state.producers.expiry import ExpireProducers
 from dledger.state.producers.registration import RegisterProducer
@@ -83,7 +83,7 @@ class ProducerVerdicts(Invariant):
                 if isinstance(wanted, RegisterProducer):
                     self._registered(wanted, result, entry.time_ms + self._counted_ms)
                 elif isinstance(wanted, ExpireProducers):
-                    self._counted_ms += min(wanted.elapsed_ms, COUNTED_AT_ONCE_MAX_MS)
+                    self._counted_ms += min(wanted.elapsed_ms, counted_time.COUNTED_AT_ONCE_MAX_MS)
 
     # Batches.
 
