@@ -41,6 +41,10 @@ class File(Protocol):
         """Make all written bytes durable. After it failed it is never called again on this file."""
         ...
 
+    def drop_cache(self, size: int, offset: int) -> None:
+        """Let the next read of synced bytes come from the disk, not from the page cache."""
+        ...
+
     def truncate(self, size: int) -> None:
         """Set the file's size. Durable only after fdatasync."""
         ...
@@ -170,6 +174,9 @@ class OsFile:
         if size >= DROP_STEP_BYTES:
             os.posix_fadvise(self._fd, self._dropped_end, size, os.POSIX_FADV_DONTNEED)
             self._dropped_end = end
+
+    def drop_cache(self, size: int, offset: int) -> None:
+        os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

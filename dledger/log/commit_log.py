@@ -12,7 +12,7 @@ ended with a sync, `durable_index`. After a failed write or sync the log has fai
 could promise anything raises LogFailed, and reading goes on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
@@ -27,6 +27,7 @@ from dledger.log.memory.segment import file_offset, index_name
 from dledger.log.memory.tail import Tail
 from dledger.log.reading.file_pool import FilePool
 from dledger.log.reading.lookup import Lookup
+from dledger.log.reading.part import Part
 from dledger.log.reading.span_reader import SpanReader
 from dledger.log.recovery.recover import recover
 from dledger.log.settings import LogSettings
@@ -45,7 +46,13 @@ from dledger.types import (
     Span,
     Term,
 )
-from dledger_proto.entry import EntryHeader, SegmentHeader, parse_genesis, segment_name
+from dledger_proto.entry import (
+    EntryHeader,
+    SegmentHeader,
+    parse_entry_header,
+    parse_genesis,
+    segment_name,
+)
 
 
 class CommitLog:
@@ -371,6 +378,57 @@ class CommitLog:
     def path_of(self, position: Position) -> str:
         """Return the segment file that holds a position, to name it. Any thread, no I/O."""
         return self._reader.path_of(position)
+
+    # What a scrub reads and mends.
+
+    def parts(self, committed: LogIndex) -> list[Part]:
+        """Return the segments with synced entries, up to the one with a committed entry."""
+        state, log_path = self._state, self._folder.log_path
+        committed = min(committed, self.durable_index)
+        parts: list[Part] = []
+        for place, segment in enumerate(state.segments):
+            if segment.base_index > committed:
+                break
+            end = self._durable_end_of(place)
+            last = min(committed, end.index)
+            is_sealed = segment.samples is None and last == state.last_index_of(place)
+            parts.append(
+                Part(
+                    f"{log_path}/{segment.name}",
+                    segment.header,
+                    end.index,
+                    end.position,
+                    end.crc,
+                    last,
+                    f"{log_path}/{index_name(segment.base)}" if is_sealed else "",
+                    () if segment.samples is None else tuple(segment.samples.pairs(end.position)),
+                )
+            )
+        return parts
+
+    def _durable_end_of(self, place: int) -> Chain:
+        """Return the end of the synced entries of a segment, without I/O."""
+        state, durable = self._state, self.durable_index
+        if state.last_index_of(place) > durable:
+            following = parse_entry_header(state.tail.at(LogIndex(durable + 1)).header)
+            return Chain(durable, Position(following.position), following.previous_crc)
+        if place + 1 == len(state.segments):
+            return state.end
+        header = state.segments[place + 1].header
+        position = Position(header.base_position)
+        return Chain(LogIndex(header.base_index - 1), position, header.previous_crc)
+
+    def store_index(self, base: Position, content: bytes) -> None:
+        """Let the next round replace the index of a sealed segment, if the log still has it."""
+        if any(each.base == base and each.samples is None for each in self._state.segments):
+            self._lookup.rebuilt[index_name(base)] = content
+
+    def rewrite(self, names: Collection[str]) -> None:
+        """Let the next round write small files again, as they must be: what a scrub found damaged.
+
+        Hard state, identity and checkpoint are known in memory, as they were stored last.
+        """
+        self._rounds.rewrite |= set(names)
 
     def _check_held(self, first: LogIndex, last: LogIndex) -> None:
         if first < self.first_index or last > self.last_index:

@@ -23,8 +23,9 @@ Recovery's tables lean on the order of the steps:
 
 from dataclasses import replace
 
-from dledger.log.folder import DataFolder
-from dledger.log.hard_state import HardState
+from dledger.log.checkpoint import CHECKPOINT_FILE
+from dledger.log.folder import IDENTITY_FILE, DataFolder
+from dledger.log.hard_state import HARD_STATE_FILE, HardState
 from dledger.log.memory.chain import Chain
 from dledger.log.memory.log_state import LogState
 from dledger.log.memory.segment import Segment, SegmentIndex, index_name
@@ -67,6 +68,8 @@ class WriteRounds:
         """What the identity file says after all rounds taken so far."""
         self._hard_state = folder.load_hard_state().encode()
         """What the hard state file says after all rounds taken so far."""
+        self.rewrite: set[str] = set()
+        """Names of small files that the next round writes again, because they are damaged."""
         self._in_flight: Round | None = None
         self._cut_in_flight: Chain | None = None
         """The lowest cut since the round in flight was taken."""
@@ -146,6 +149,9 @@ class WriteRounds:
         """Turn everything that is dirty into steps, and mark it as taken."""
         state = self._state
         steps: list[RoundStep] = []
+        again, self.rewrite = self.rewrite, set()
+        if hard_state is None and HARD_STATE_FILE in again:
+            hard_state = self._hard_state
         if hard_state is not None:
             steps.append(StoreFile(self._folder.path, self._folder.hard_state_path, hard_state))
         if state.cut is not None:
@@ -154,7 +160,7 @@ class WriteRounds:
         outgrown = state.end.position - state.checkpoint_position >= self._checkpoint_bytes
         forming = state.group_id != self._group_id
         trimmed = state.trim_base
-        checkpoint_due = checkpoint or rolled or outgrown
+        checkpoint_due = checkpoint or rolled or outgrown or CHECKPOINT_FILE in again
         syncs = sync or checkpoint_due or forming or trimmed is not None
         if syncs and state.end.position > state.durable.position:
             steps.append(SyncEntries(state.segments[-1].name))
@@ -162,7 +168,7 @@ class WriteRounds:
             path = f"{self._folder.log_path}/{name}"
             steps.append(StoreFile(self._folder.log_path, path, content))
         self._lookup.rebuilt.clear()
-        if forming:
+        if forming or IDENTITY_FILE in again:
             self._plan_identity(state.group_id, steps)
         state.taken = state.end
         if trimmed is not None:

@@ -131,6 +131,9 @@ class SimFile:
             raise
         self._inode.sync()
 
+    def drop_cache(self, size: int, offset: int) -> None:
+        """See `File.drop_cache`: a flip changes the disk and the cache."""
+
     def truncate(self, size: int) -> None:
         self._enter("truncate")
         self._system.charge(self._inode, size, self._path)
@@ -304,6 +307,13 @@ class SimFileSystem:
         inode = self._inode(path)
         for image in (inode.seen, inode.durable):
             image.write(offset, bytes([image.read(1, offset)[0] ^ mask]))
+
+    def byte_at(self, path: str, offset: int) -> int | None:
+        """Return a byte of a file as processes see it; None when it does not exist."""
+        node = self._find(path)
+        if not isinstance(node, Inode) or offset >= node.seen.size:
+            return None
+        return node.seen.read(1, offset)[0]
 
     def break_sector(self, path: str, sector: int) -> None:
         """Let reads of one sector fail with EIO until it is written again."""
