@@ -7,6 +7,7 @@ types      The numbers and values that every layer passes on, each with a type o
 log/       The one log of a group: segments, recovery, write rounds, hard state, the data folder
 raft/      One Raft group: replication, elections, membership, and what drives a group
 refill/    Log and state from a peer, for a member that replication cannot fill any more
+repair/    Damage in the log of a member: found by reading, mended entry by entry
 snapshot/  A consistent copy of a running member's data, and a new cluster made of it
 state/     The replicated state: commands in, rows and results out
 store/     The ordered key-value store behind the state: in memory, over LMDB on disk
