@@ -18,6 +18,7 @@ from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
 from dledger.raft.api import Leadership, Role
 from dledger.raft.driver.host import GroupHost
+from dledger.repair.findings import Findings
 from dledger.state.events import Applied
 from dledger.state.machine import StateMachine
 from dledger.state.values import AS_THE_CLUSTER, Retention
@@ -71,6 +72,12 @@ class GroupView:
     """Of topics that have none of their own."""
     refill_says: Callable[[], str] = str
     """Returns what a refill of this member does; empty when none is under way."""
+    look_at: Callable[[int], None] = lambda _position: None
+    """Lets a scrub look at a position of the log, because something there could not be read."""
+    findings: Findings = field(default_factory=Findings)
+    """What the newest scrub of this member found, and what is damaged now."""
+    scrub_now: Callable[[int], int] = lambda _rate: 0
+    """Begins a scrub with so many bytes in a second, 0 for no bound; returns its number."""
     _leadership_waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def watch(self) -> None:

@@ -1,7 +1,10 @@
-"""Refills: a member that the log of its group cannot fill any more gets log and state of another.
+"""What members of a group give each other: log and state, or single entries.
 
-    giving       the giver's side: committed entries, and a dump of the saved state
-    receiving    the receiver's side: when a refill is needed, from whom, how fast
+    giving          the giver's side: committed entries, and a dump of the saved state
+    single_entries  the giver's side for a damage: exactly the entries that a peer names
+    givers          whom a member may ask, in which order
+    receiving       the receiver's side of a refill: when it is needed, from whom, how fast
 
-What is gathered where, and how it replaces the data, is `dledger.refill`'s.
+What is gathered where, and how it replaces the data, is `dledger.refill`'s. A damage is mended by
+`dledger_broker.repair`.
 """

@@ -28,6 +28,7 @@ from dledger.store.store import Row, StateStore
 from dledger.types import LogIndex, MemberId
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.read.batches import STORAGE_ERRORS
+from dledger_broker.refill.single_entries import entries_of
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_TARGET, KIB
 from dledger_proto.rpc import raw, status
@@ -100,6 +101,7 @@ class Giving:
             {
                 "ReadLog": raw.ReadMethod(self._read_log),
                 "ReadState": raw.ReadMethod(self._read_state),
+                "ReadEntries": raw.ReadMethod(self._read_entries),
             },
         )
 
@@ -117,9 +119,19 @@ class Giving:
         except DledgerError as error:
             await status.abort(context, error)
 
+    async def _read_entries(self, request: bytes, context: raw.RawContext) -> None:
+        try:
+            group, _, _ = self._greet(_said_in(context))
+            given = self._groups[group]
+            asked = status.parsed(pb.ReadEntriesRequest, request)
+            write = within_stall_limit(context.write, "ask again")
+            async for frames in entries_of(given.view, asked):
+                await write(pb.ReadEntriesPart(frames=frames).SerializeToString())
+        except DledgerError as error:
+            await status.abort(context, error)
+
     def _begin(self, context: raw.RawContext) -> "_Stream":
-        said = {key: str(value) for key, value in context.invocation_metadata() or ()}
-        group, peer, _ = self._greet(said)
+        group, peer, _ = self._greet(_said_in(context))
         number = self._streams[group, peer] = self._streams.get((group, peer), 0) + 1
         return _Stream(
             group, peer, self._groups[group], context,
@@ -258,6 +270,10 @@ class Giving:
         worker = self._workers.pop(group, None)
         if worker is not None:
             await asyncio.get_running_loop().run_in_executor(None, worker.stop)
+
+
+def _said_in(context: raw.RawContext) -> dict[str, str]:
+    return {key: str(value) for key, value in context.invocation_metadata() or ()}
 
 
 def _bounded(given: Given, dump: _Dump) -> Iterator[Row]:

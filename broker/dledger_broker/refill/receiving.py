@@ -11,7 +11,6 @@ Not owned: what is staged (`dledger.refill.staging`), the exchange of the data
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Final, TypeVar
@@ -29,6 +28,7 @@ from dledger.types import LogIndex, MemberId, Position, Term
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.process.logs import Quiet
+from dledger_broker.refill.givers import Giver, givers_of
 from dledger_proto.entry import CorruptEntry
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MIB
@@ -51,15 +51,6 @@ _FAILURES: Final = (
     DledgerError, CorruptEntry, CorruptFile, DamagedFile, LogFailed, OSError,
     TimeoutError,
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Giver:
-    """Whom a refill comes from, and how the member that is refilled greets it."""
-
-    member: MemberId
-    address: str
-    greeting: tuple[tuple[str, str], ...]
 
 
 class Refill:
@@ -136,7 +127,7 @@ class Refill:
     async def _try_all(self) -> None:
         """Try each giver once. What no giver can go on with is dropped."""
         misfits = 0
-        givers = self._givers()
+        givers = givers_of(self._view, self._identity, self._random)
         for giver in givers:
             try:
                 await self._gather(giver)
@@ -155,17 +146,6 @@ class Refill:
             return
         if givers and misfits == len(givers):
             await self._do(self._staging.discard)
-
-    def _givers(self) -> list[Giver]:
-        """Return the other members in a drawn order, the leader last."""
-        names, leader = self._view.names, self._view.host.group.leader
-        peers = [member for member in names.addresses if member != names.member]
-        self._random.shuffle(peers)
-        peers.sort(key=lambda member: member == leader)
-        return [
-            Giver(member, names.addresses[member], self._identity.greeting(member))
-            for member in peers
-        ]
 
     @property
     def _is_still_needed(self) -> bool:

@@ -23,6 +23,7 @@ FETCH: Final = f"/{BROKER_SERVICE}/Fetch"
 LINK: Final = f"/{PEERS_SERVICE}/Link"
 READ_LOG: Final = f"/{PEERS_SERVICE}/ReadLog"
 READ_STATE: Final = f"/{PEERS_SERVICE}/ReadState"
+READ_ENTRIES: Final = f"/{PEERS_SERVICE}/ReadEntries"
 
 MESSAGE_SIZE_OPTIONS: Final = (
     ("grpc.max_send_message_length", FRAME_SIZE_MAX + 64 * KIB),

@@ -22,6 +22,7 @@ from dledger_proto.rpc import raw
 from dledger_proto.rpc.status import CODE_KEY
 from dledger_proto.v1 import peers_pb2 as pb
 from tests.unit.log.support import Member, filled, headers_in
+from tests.unit.repair.support import flip
 from tests.unit.state.memory_store import MemoryStore
 
 COMMITTED = 30
@@ -78,8 +79,13 @@ class World:
         )
         self.loop = asyncio.new_event_loop()
         self.dumping: list[str] = []
+        self.looked_at: list[int] = []
         view = SimpleNamespace(
-            log=self.member.log, host=host, pool=ThreadPoolExecutor(1), clock=SystemClock()
+            log=self.member.log,
+            host=host,
+            pool=ThreadPoolExecutor(1),
+            clock=SystemClock(),
+            look_at=self.looked_at.append,
         )
         self.giving = Giving(self.greet, Random(1))
         self.giving.add_group(
@@ -100,6 +106,20 @@ class World:
         request = pb.ReadLogRequest(from_index=from_index, max_bytes=max_bytes)
         self.run(self.giving._read_log, request, context)
         return [pb.ReadLogPart.FromString(part) for part in context.parts]
+
+    def entries(self, first: int, last: int, shift: int = 0) -> bytes:
+        """Ask for entries as a member does whose copies are damaged."""
+        log = self.member.log
+        begin, end = log.ref(LogIndex(first)), log.ref(LogIndex(last))
+        request = pb.ReadEntriesRequest(
+            first_index=first,
+            last_index=last,
+            position=begin.position + shift,
+            end_position=end.position + end.size,
+        )
+        context = Context()
+        self.run(self.giving._read_entries, request, context)
+        return b"".join(pb.ReadEntriesPart.FromString(part).frames for part in context.parts)
 
     def state(
         self, dump: bytes = b"", offset: int = 0, stop_after: int = 1 << 30
@@ -196,3 +216,44 @@ def test_damage_ends_the_giver(world: World) -> None:
     with pytest.raises(Aborted, match="STORAGE_FAILED"):
         world.log()
     assert world.failures
+
+
+def test_exactly_the_entries_that_a_peer_names_are_given(world: World) -> None:
+    for first, last in ((1, 1), (7, 9), (1, COMMITTED), (COMMITTED, COMMITTED)):
+        frames = world.entries(first, last)
+        assert [header.index for header, _ in headers_in(frames)] == list(range(first, last + 1))
+
+
+def test_only_committed_entries_are_given_for_a_damage() -> None:
+    """A known bug names this test, so it takes no fixture."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        with pytest.raises(Aborted, match="UNAVAILABLE"):
+            world.entries(COMMITTED + 1, COMMITTED + 1)
+        with pytest.raises(Aborted, match="UNAVAILABLE"):
+            world.entries(3, COMMITTED + 1)
+
+
+def test_a_damaged_entry_is_not_given() -> None:
+    """The giver looks at its own place. A known bug names this test, so it takes no fixture."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        log = world.member.log
+        ref = log.ref(LogIndex(7))
+        part = next(each for each in log.parts(LogIndex(COMMITTED)) if ref.position < each.end)
+        offset = 128 + ref.position - part.base + ref.size - 5
+        flip(world.member.fs, part.path, offset)
+        for first, last in ((7, 7), (6, 8)):
+            with pytest.raises(Aborted, match="STORAGE_FAILED"):
+                world.entries(first, last)
+        assert set(world.looked_at) == {ref.position}
+        assert not world.failures, "the member goes on"
+        assert world.entries(6, 6), "its neighbours are sound"
+        assert world.entries(8, 8)
+
+
+def test_a_peer_that_names_a_wrong_place_gets_nothing(world: World) -> None:
+    with pytest.raises(Aborted, match="STORAGE_FAILED"):
+        world.entries(7, 7, shift=4)
+    with pytest.raises(Aborted, match="INVALID_ARGUMENT"):
+        world.entries(9, 8)
