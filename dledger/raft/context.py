@@ -4,11 +4,12 @@ Owns: `Context` and the `Outbox`. A part takes the context, never another part's
 `wiring.py` decides who calls whom.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
+from dledger.log.errors import DamagedLog
 from dledger.raft.api import GroupSettings, Machine
 from dledger.raft.durability import Durability
 from dledger.raft.engine._pysyncobj import Engine
@@ -84,6 +85,8 @@ class Context:
         self.first_number = self.outbox.session
         """Request numbers begin here, so that answers to an earlier process match no request."""
         self.gate = OutboundGate()
+        self.is_mended: Callable[[DamagedLog], bool] = lambda _damage: False
+        """Told of damage in the log: True when somebody mends it, so that this member goes on."""
         self.formed = False
         """The genesis entry is on disk: this member takes part."""
         self.engine: Engine

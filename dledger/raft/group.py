@@ -6,13 +6,13 @@ group and tells them of inputs. A part decides: `commit/refusals.py` whether a p
 made from one thread. A callback may call back into the group.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
 from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
-from dledger.log.errors import LogFailed
+from dledger.log.errors import DamagedLog, LogFailed
 from dledger.log.hard_state import HardState
 from dledger.log.identity import Identity
 from dledger.log.writing.write_round import Round
@@ -321,6 +321,22 @@ class RaftGroup:
         if self._transfer.active:
             self._advance()
         return more
+
+    # Damage in the log.
+
+    def mend_by(self, is_mended: Callable[[DamagedLog], bool]) -> None:
+        """Ask this when the log cannot be read: True when somebody mends the place (I15)."""
+        self._context.is_mended = is_mended
+
+    @property
+    def waits_for_mending(self) -> bool:
+        """Tell whether the entry that is to be applied next cannot be read."""
+        return self._applying.waits_for_mending
+
+    def log_mended(self) -> None:
+        """Go on with what could not be read, and write what a scrub has left for a round."""
+        self._applying.waits_for_mending = False
+        self._context.durability.touch()
 
     # Outputs.
 

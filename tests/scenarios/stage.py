@@ -80,6 +80,7 @@ class Stage(World):
         flush: FlushMode = FlushMode.SYNC,
         gather_bytes: int = 0,
         refill_bytes_per_second: int = 64 * KIB * KIB,
+        scrub_ms: int = 0,
     ) -> None:
         log = LogSettings(
             segment_size=segment_size,
@@ -96,6 +97,7 @@ class Stage(World):
                 flush=flush,
                 gather_bytes=gather_bytes,
                 refill_bytes_per_second=refill_bytes_per_second,
+                scrub_ms=scrub_ms,
             )
         )
         self.names = self.group.names

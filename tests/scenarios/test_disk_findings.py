@@ -11,10 +11,10 @@ from tests.scenarios.stage import LOW_WATER_BYTES, Stage
 from tests.sim.clients.requests import ReadBounds, TrimQueue
 
 
-def test_damage_met_while_refilling_another_member_stops_the_leader() -> None:
-    """Older damage is found on read (I15): a leader that cannot serve an entry must not lead on.
+def test_damage_met_while_filling_another_member_is_mended() -> None:
+    """Older damage is found on read (I15): the leader sends no damaged byte, and leads on.
 
-    Else the late member never gets it, while the leader believes that it is being refilled.
+    Else the late member never gets it, while the leader believes that it is being filled.
     """
     stage = Stage("abc", tail_cache_bytes=0).formed()
     stage.isolate("c")
@@ -25,11 +25,12 @@ def test_damage_met_while_refilling_another_member_stops_the_leader() -> None:
     ref = stage.group.facts.members["a"].log[10]
     place = member.view.place(ref)
     assert place is not None
-    member.fs.flip(place[0], place[1] + ref.size - 20)
+    member.flip(place[0], place[1] + ref.size - 20)
     member.damaged = "entry 10"
     stage.join()
-    stage.run_until(lambda: not member.damaged, 10.0, "the leader finds its damage")
-    stage.run_until(lambda: member.role is Role.FOLLOWER, 20.0, "it is refilled and trusted")
+    stage.run_until(lambda: member.view.holds(ref), 10.0, "a peer mends the leader's damage")
+    member.note_mended()
+    assert stage.leads("a")
     stage.finish()
 
 

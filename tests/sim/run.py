@@ -63,6 +63,7 @@ EFFECTS: Final = (
     "refused DISK_FULL",
     "event disk_hangs",
     "damage found",
+    "damage mended",
     "sectors found unreadable",
     "event quarantine_ended",
     "event forgotten",

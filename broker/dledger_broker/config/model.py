@@ -215,6 +215,18 @@ class RefillConfig(Section):
     absent_ms_max: Annotated[int, Field(ge=60_000)] = 259_200_000
 
 
+class ScrubConfig(Section):
+    """Scrubs: a member reads all of its log by itself and mends what is damaged from its peers.
+
+    Attributes:
+        every_ms: Everything is read once in this time. 0: only `dledger scrub` begins a scrub.
+        bytes_per_second: A scrub that begins by itself reads no more than this.
+    """
+
+    every_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX)] = 604_800_000
+    bytes_per_second: Annotated[int, Field(ge=KIB, le=100 * GIB)] = 8 * MIB
+
+
 RETENTION_MS_MIN: Final = 60_000
 GROUP_EXPIRY_MS_MIN: Final = 3_600_000
 RETENTION_DEFAULT_MS: Final = 259_200_000
@@ -368,6 +380,7 @@ class MemberConfig(Section):
         state: The derived state.
         raft: Elections and replication.
         refill: The bounds of a refill, and of what is kept for members that are away.
+        scrub: How often and how fast a member looks for damage on its disk.
         topics: Topics and producers.
         consumer_groups: Consumer groups.
         admission: What may wait or run at once.
@@ -392,6 +405,7 @@ class MemberConfig(Section):
     state: StateConfig = StateConfig()
     raft: RaftConfig = RaftConfig()
     refill: RefillConfig = RefillConfig()
+    scrub: ScrubConfig = ScrubConfig()
     topics: TopicsConfig = TopicsConfig()
     consumer_groups: ConsumerGroupsConfig = ConsumerGroupsConfig()
     admission: AdmissionConfig = AdmissionConfig()

@@ -44,6 +44,7 @@ from dledger_broker.process.tasks import start_running
 from dledger_broker.process.upkeep import Upkeep
 from dledger_broker.refill.giving import Given, Giving
 from dledger_broker.refill.receiving import Refill
+from dledger_broker.repair.scrub import Scrub, Scrubbing
 from dledger_broker.snapshots.keeping import Snapshots
 from dledger_broker.timers.firing import TimerFiring
 from dledger_broker.timers.sending import ScheduleSending
@@ -76,6 +77,7 @@ class GroupRuntime:
         self._loops: list[asyncio.Task[None]] = []
         """What runs beside the group until it stops."""
         self._refill: Refill | None = None
+        self._scrub: Scrub | None = None
         self._giving: Giving | None = None
         self._telling_topics = False
         self.known_index: Callable[[], int] = lambda: 0
@@ -237,6 +239,7 @@ class GroupRuntime:
             ),
         )
         self._start_refill(identity, on_refilled)
+        self._start_scrub(identity)
         self._begin("timers", TimerFiring(self.view).run)
         self._begin("schedules", ScheduleSending(self.view).run)
         self._begin("carrying", Carrying(self.view).run)
@@ -266,6 +269,14 @@ class GroupRuntime:
         self.view.refill_says = lambda: refill.says
         self._begin("refill", refill.run)
 
+    def _start_scrub(self, identity: LinkIdentity) -> None:
+        view = self.view
+        parts = Scrubbing(view, self._folder, identity, self._channels, self._platform.start_worker)
+        scrub = self._scrub = Scrub(parts, self._config.scrub)
+        view.look_at, view.scrub_now = scrub.look_at, scrub.begin
+        view.host.mend_by(scrub.takes)
+        self._begin("scrub", scrub.run)
+
     async def hand_over(self) -> None:
         """Give leadership away; nothing when this member does not lead, or is alone."""
         self.router.stop()
@@ -293,6 +304,8 @@ class GroupRuntime:
                 if self._giving is not None and self._refill is not None:
                     await self._giving.stop(self.view.names.group)
                     await self._refill.stop()
+                if self._scrub is not None:
+                    await self._scrub.stop()
             ended = True
         except TimeoutError:
             self._log_lines.warning("the disk did not answer in time", limit_seconds=limit)

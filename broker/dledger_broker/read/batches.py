@@ -36,6 +36,10 @@ _BATCH_START = struct.Struct("<4sII")
 class DamagedBatch(Exception):
     """A committed batch on this member's disk does not match its checksum."""
 
+    def __init__(self, detail: str, position: int = 0) -> None:
+        super().__init__(detail)
+        self.position = position
+
 
 STORAGE_ERRORS: Final = (DamagedBatch, DamagedFile, OSError)
 """What reading raises when the storage failed. The member then ends (I16)."""
@@ -95,7 +99,8 @@ def read_batches(log: SpanReader, spans: Sequence[QueueSpan]) -> list[memoryview
                     raise DamagedBatch(
                         f"{log.path_of(place)}: the batch at position "
                         f"{place}, {span.size} bytes, offset {span.base_offset}, does not "
-                        "match its checksum"
+                        "match its checksum",
+                        place,
                     )
             found.append(batch)
     return found
@@ -115,7 +120,8 @@ def size_of_batch(log: SpanReader, place: int) -> int:
         return parse_header(head).size
     except DledgerError as error:
         raise DamagedBatch(
-            f"{log.path_of(Position(place))}: no batch begins at position {place}: {error}"
+            f"{log.path_of(Position(place))}: no batch begins at position {place}: {error}",
+            place,
         ) from error
 
 

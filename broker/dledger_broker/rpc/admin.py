@@ -100,6 +100,11 @@ async def group_status(call: Call, _request: pb.StatusRequest) -> pb.StatusReply
     return status_reply(group.messaging.view, group.flush_mode, problem)
 
 
+async def scrub(call: Call, request: pb.ScrubRequest) -> pb.ScrubReply:
+    """Begin a scrub of this member."""
+    return pb.ScrubReply(number=call.messaging.view.scrub_now(request.bytes_per_second))
+
+
 def names_a_member(call: Call, request: pb.TransferLeadershipRequest) -> None:
     """Refuse a target that is no member of the group."""
     members = call.messaging.view.names.addresses

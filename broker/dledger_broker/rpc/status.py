@@ -1,11 +1,16 @@
 """What a member says about itself in one group (D19)."""
 
+from typing import Final
+
 from dledger.raft.api import GroupStatus
+from dledger.repair.findings import Findings
 from dledger.types import DiskRoom, MemberId
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.rpc.head import what_keeps_head
 from dledger_proto import __version__
 from dledger_proto.v1 import broker_pb2 as pb
+
+LEFT_SHOWN_MAX: Final = 10
 
 
 def status_reply(view: GroupView, flush_mode: str, topics_problem: str = "") -> pb.StatusReply:
@@ -32,7 +37,7 @@ def status_reply(view: GroupView, flush_mode: str, topics_problem: str = "") -> 
         format_level=machine.format_level,
         group_id=status.group_id,
         incarnation=status.incarnation,
-        reason="; ".join(filter(None, (status.reason, view.refill_says()))),
+        reason="; ".join(filter(None, (status.reason, view.refill_says(), view.findings.says))),
         members=_members(view, status),
         control_group=names.is_control,
         disk_low=log.disk_room is not DiskRoom.ENOUGH,
@@ -41,6 +46,25 @@ def status_reply(view: GroupView, flush_mode: str, topics_problem: str = "") -> 
         version=__version__,
         topics_problem=topics_problem,
         head_kept=what_keeps_head(view, status),
+        scrub=_scrub(view.findings),
+    )
+
+
+def _scrub(findings: Findings) -> pb.ScrubStatus:
+    """Return what the newest scrub found, and what is damaged now."""
+    newest = findings.scrub
+    return pb.ScrubStatus(
+        number=newest.number,
+        started_ms=newest.started_ms,
+        ended_ms=newest.ended_ms,
+        read_bytes=newest.read_bytes,
+        total_bytes=newest.total_bytes,
+        found=newest.found,
+        mended=newest.mended,
+        left=len(findings.left),
+        found_ever=findings.found_ever,
+        mended_ever=findings.mended_ever,
+        left_says=list(findings.left.values())[:LEFT_SHOWN_MAX],
     )
 
 

@@ -128,6 +128,7 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
         ADMIN, "Status", pb.StatusRequest, pb.StatusReply,
         None, ANY, admin.group_status, while_draining=True,
     ),
+    Row(ADMIN, "Scrub", pb.ScrubRequest, pb.ScrubReply, ADMINISTRATION, ANY, admin.scrub),
     Row(
         ADMIN, "TransferLeadership", pb.TransferLeadershipRequest, pb.TransferLeadershipReply,
         ADMINISTRATION, LEADER, admin.transfer_leadership, admin.names_a_member,

@@ -6,7 +6,7 @@ fit each other, and when the head is trimmed. Does not own the machine, nor what
 
 from typing import Final
 
-from dledger.log.errors import DamagedFile
+from dledger.log.errors import DamagedFile, DamagedLog
 from dledger.raft.commit.proposals import Proposals
 from dledger.raft.context import Context
 from dledger.types import LogIndex, Position
@@ -46,6 +46,8 @@ class Applying:
         self._context = context
         self._proposals = proposals
         self._trim_at = 0.0
+        self.waits_for_mending = False
+        """The next entry cannot be read, and is being mended."""
 
     @property
     def limit(self) -> int:
@@ -56,7 +58,7 @@ class Applying:
     @property
     def ready(self) -> bool:
         """Something may be applied."""
-        return self._context.machine.applied_index < self.limit
+        return not self.waits_for_mending and self._context.machine.applied_index < self.limit
 
     def slice(self) -> bool:
         """Apply a bounded number of entries; True when more may be applied."""
@@ -64,9 +66,16 @@ class Applying:
         machine = context.machine
         first = machine.applied_index + 1
         last = min(self.limit, machine.applied_index + SLICE_ENTRIES_MAX)
-        if first > last:
+        if first > last or self.waits_for_mending:
             return False
-        for entry in context.log.entries(LogIndex(first), LogIndex(last), SLICE_BYTES_MAX):
+        try:
+            entries = context.log.entries(LogIndex(first), LogIndex(last), SLICE_BYTES_MAX)
+        except DamagedLog as damage:
+            if not context.is_mended(damage):
+                raise
+            self.waits_for_mending = True
+            return False
+        for entry in entries:
             results = machine.apply(entry)
             self._proposals.applied(entry.ref.index, entry.ref.term, results)
         return self.ready

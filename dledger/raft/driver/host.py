@@ -97,6 +97,7 @@ class GroupHost:
         self._applied_waiters = AppliedWaiters()
         self._barriers = SharedBarriers(self._ask_barrier)
         self._or_fail = FailStop(self._ends_here)
+        self._is_mended: Callable[[BaseException], bool] = lambda _error: False
         self.silences = Silences(clock.monotonic())
 
     # What the member calls.
@@ -253,8 +254,27 @@ class GroupHost:
             self._due_if_changed()
 
     def failed(self, error: BaseException) -> None:
-        """See `LinkEvents.failed`; also called by whoever finds damage when reading the log."""
+        """See `LinkEvents.failed`; also called by whoever finds damage when reading the log.
+
+        Damage that somebody mends does not end the member.
+        """
+        if not self._is_mended(error):
+            self._fail(error)
+
+    def mend_by(self, is_mended: Callable[[BaseException], bool]) -> None:
+        """Ask this of damage that was read: True when somebody mends it, and the member goes on."""
+        self._is_mended = is_mended
+        self.group.mend_by(is_mended)
+
+    def end_by(self, error: BaseException) -> None:
+        """End the member: this damage cannot be mended."""
         self._fail(error)
+
+    def log_mended(self) -> None:
+        """Go on with what could not be read; see `RaftGroup.log_mended`."""
+        if not self._stopped:
+            self.group.log_mended()
+            self._due()
 
     # The pump.
 

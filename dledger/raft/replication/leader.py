@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from dledger.log.errors import DamagedLog
 from dledger.raft.api import PeerStatus
 from dledger.raft.context import Context
 from dledger.raft.engine.journal import InvariantBroken, newest_up_to_term
@@ -167,7 +168,12 @@ class Replication:
         if progress.disk_room is DiskRoom.LOW and self.room is DiskRoom.ENOUGH:
             last = min(last, self.freeing_index)
         while progress.next <= last and progress.may_send(window):
-            payload = log.payload(LogIndex(progress.next), FRAME_SIZE_TARGET)
+            try:
+                payload = log.payload(LogIndex(progress.next), FRAME_SIZE_TARGET)
+            except DamagedLog as damage:
+                if not context.is_mended(damage):
+                    raise
+                break
             self._send(progress, payload)
             sent = True
         return sent

@@ -1680,6 +1680,7 @@ class StatusReply(_message.Message):
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
     CLOCK_OFF_FIELD_NUMBER: _builtins.int
     HEAD_KEPT_FIELD_NUMBER: _builtins.int
+    SCRUB_FIELD_NUMBER: _builtins.int
     TOPICS_PROBLEM_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
@@ -1717,6 +1718,10 @@ class StatusReply(_message.Message):
     def head_kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what keeps the oldest segment of the log, in sentences"""
 
+    @_builtins.property
+    def scrub(self) -> Global___ScrubStatus:
+        """the newest one of this process"""
+
     def __init__(
         self,
         *,
@@ -1747,15 +1752,111 @@ class StatusReply(_message.Message):
         first_position: _builtins.int = ...,
         clock_off: _builtins.bool = ...,
         head_kept: _abc.Iterable[_builtins.str] | None = ...,
+        scrub: Global___ScrubStatus | None = ...,
         topics_problem: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_off", b"clock_off", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "head_kept", b"head_kept", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_off", b"clock_off", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "head_kept", b"head_kept", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "scrub", b"scrub", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusReply: _TypeAlias = StatusReply  # noqa: Y015
+
+@_typing.final
+class ScrubStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
+    READ_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    MENDED_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    LEFT_SAYS_FIELD_NUMBER: _builtins.int
+    FOUND_EVER_FIELD_NUMBER: _builtins.int
+    MENDED_EVER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """of the scrubs of this process; 0: there was none yet"""
+    started_ms: _builtins.int
+    ended_ms: _builtins.int
+    """0: it is under way"""
+    read_bytes: _builtins.int
+    total_bytes: _builtins.int
+    found: _builtins.int
+    """damaged places"""
+    mended: _builtins.int
+    left: _builtins.int
+    """damaged now, found by any read"""
+    found_ever: _builtins.int
+    """since the process began, by scrubs and by reads"""
+    mended_ever: _builtins.int
+    @_builtins.property
+    def left_says(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what is left and why, at most ten of them"""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        started_ms: _builtins.int = ...,
+        ended_ms: _builtins.int = ...,
+        read_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+        found: _builtins.int = ...,
+        mended: _builtins.int = ...,
+        left: _builtins.int = ...,
+        left_says: _abc.Iterable[_builtins.str] | None = ...,
+        found_ever: _builtins.int = ...,
+        mended_ever: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended_ms", b"ended_ms", "found", b"found", "found_ever", b"found_ever", "left", b"left", "left_says", b"left_says", "mended", b"mended", "mended_ever", b"mended_ever", "number", b"number", "read_bytes", b"read_bytes", "started_ms", b"started_ms", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScrubStatus: _TypeAlias = ScrubStatus  # noqa: Y015
+
+@_typing.final
+class ScrubRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    bytes_per_second: _builtins.int
+    def __init__(
+        self,
+        *,
+        bytes_per_second: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScrubRequest: _TypeAlias = ScrubRequest  # noqa: Y015
+
+@_typing.final
+class ScrubReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScrubReply: _TypeAlias = ScrubReply  # noqa: Y015
 
 @_typing.final
 class TransferLeadershipRequest(_message.Message):

@@ -530,6 +530,11 @@ class AdminStub:
                 request_serializer=dledger_dot_v1_dot_broker__pb2.LiftQuarantineRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_broker__pb2.LiftQuarantineReply.FromString,
                 _registered_method=True)
+        self.Scrub = channel.unary_unary(
+                '/dledger.v1.Admin/Scrub',
+                request_serializer=dledger_dot_v1_dot_broker__pb2.ScrubRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_broker__pb2.ScrubReply.FromString,
+                _registered_method=True)
         self.LogEntries = channel.unary_stream(
                 '/dledger.v1.Admin/LogEntries',
                 request_serializer=dledger_dot_v1_dot_broker__pb2.LogEntriesRequest.SerializeToString,
@@ -620,6 +625,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Scrub(self, request, context):
+        """Begins to read all of the member's log, and to mend what is damaged; Status says how far it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def LogEntries(self, request, context):
         """Every entry of the committed log as (index, term, crc), for comparing members.
         """
@@ -694,6 +706,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.LiftQuarantine,
                     request_deserializer=dledger_dot_v1_dot_broker__pb2.LiftQuarantineRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_broker__pb2.LiftQuarantineReply.SerializeToString,
+            ),
+            'Scrub': grpc.unary_unary_rpc_method_handler(
+                    servicer.Scrub,
+                    request_deserializer=dledger_dot_v1_dot_broker__pb2.ScrubRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_broker__pb2.ScrubReply.SerializeToString,
             ),
             'LogEntries': grpc.unary_stream_rpc_method_handler(
                     servicer.LogEntries,
@@ -1052,6 +1069,33 @@ class Admin:
             '/dledger.v1.Admin/LiftQuarantine',
             dledger_dot_v1_dot_broker__pb2.LiftQuarantineRequest.SerializeToString,
             dledger_dot_v1_dot_broker__pb2.LiftQuarantineReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Scrub(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dledger.v1.Admin/Scrub',
+            dledger_dot_v1_dot_broker__pb2.ScrubRequest.SerializeToString,
+            dledger_dot_v1_dot_broker__pb2.ScrubReply.FromString,
             options,
             channel_credentials,
             insecure,

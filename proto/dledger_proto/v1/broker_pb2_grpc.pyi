@@ -165,6 +165,8 @@ class AdminStub:
     Status: _grpc.UnaryUnaryMultiCallable[_broker_pb2.StatusRequest, _broker_pb2.StatusReply]
     TransferLeadership: _grpc.UnaryUnaryMultiCallable[_broker_pb2.TransferLeadershipRequest, _broker_pb2.TransferLeadershipReply]
     LiftQuarantine: _grpc.UnaryUnaryMultiCallable[_broker_pb2.LiftQuarantineRequest, _broker_pb2.LiftQuarantineReply]
+    Scrub: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ScrubRequest, _broker_pb2.ScrubReply]
+    """Begins to read all of the member's log, and to mend what is damaged; Status says how far it is."""
     LogEntries: _grpc.UnaryStreamMultiCallable[_broker_pb2.LogEntriesRequest, _broker_pb2.LogEntriesReply]
     """Every entry of the committed log as (index, term, crc), for comparing members."""
 
@@ -186,6 +188,8 @@ class AdminAsyncStub(AdminStub):
     Status: _aio.UnaryUnaryMultiCallable[_broker_pb2.StatusRequest, _broker_pb2.StatusReply]  # type: ignore[assignment]
     TransferLeadership: _aio.UnaryUnaryMultiCallable[_broker_pb2.TransferLeadershipRequest, _broker_pb2.TransferLeadershipReply]  # type: ignore[assignment]
     LiftQuarantine: _aio.UnaryUnaryMultiCallable[_broker_pb2.LiftQuarantineRequest, _broker_pb2.LiftQuarantineReply]  # type: ignore[assignment]
+    Scrub: _aio.UnaryUnaryMultiCallable[_broker_pb2.ScrubRequest, _broker_pb2.ScrubReply]  # type: ignore[assignment]
+    """Begins to read all of the member's log, and to mend what is damaged; Status says how far it is."""
     LogEntries: _aio.UnaryStreamMultiCallable[_broker_pb2.LogEntriesRequest, _broker_pb2.LogEntriesReply]  # type: ignore[assignment]
     """Every entry of the committed log as (index, term, crc), for comparing members."""
 
@@ -282,6 +286,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _broker_pb2.LiftQuarantineRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.LiftQuarantineReply, _abc.Awaitable[_broker_pb2.LiftQuarantineReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Scrub(
+        self,
+        request: _broker_pb2.ScrubRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.ScrubReply, _abc.Awaitable[_broker_pb2.ScrubReply]]:
+        """Begins to read all of the member's log, and to mend what is damaged; Status says how far it is."""
 
     @_abc_1.abstractmethod
     def LogEntries(

@@ -55,6 +55,9 @@ from dledger_proto.v1.broker_pb2 import RegisterProducerRequest as RegisterProdu
 from dledger_proto.v1.broker_pb2 import START_FROM_FIRST as START_FROM_FIRST
 from dledger_proto.v1.broker_pb2 import START_FROM_LAST as START_FROM_LAST
 from dledger_proto.v1.broker_pb2 import START_FROM_TIME as START_FROM_TIME
+from dledger_proto.v1.broker_pb2 import ScrubReply as ScrubReply
+from dledger_proto.v1.broker_pb2 import ScrubRequest as ScrubRequest
+from dledger_proto.v1.broker_pb2 import ScrubStatus as ScrubStatus
 from dledger_proto.v1.broker_pb2 import StartFrom as StartFrom
 from dledger_proto.v1.broker_pb2 import StatusReply as StatusReply
 from dledger_proto.v1.broker_pb2 import StatusRequest as StatusRequest

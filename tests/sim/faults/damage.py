@@ -53,7 +53,7 @@ def _damage_log(member: "SimMember", random: Random) -> str:
     if found is None:
         return ""
     ref, path, offset = found
-    member.fs.flip(path, offset, 1 << random.randrange(8))
+    member.flip(path, offset, 1 << random.randrange(8))
     member.damaged = f"entry {ref.index} at {path}+{offset}"
     return member.damaged
 
@@ -99,6 +99,18 @@ def damage_log(nemesis: "Nemesis", group: "Group", random: Random) -> str | None
     return _damage(nemesis, group, random, _damage_log)
 
 
+def rot_log(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
+    """Flip a bit in an entry under the process that uses it: a peer mends it (I15)."""
+    member = random.choice(list(group.members.values()))
+    if member.damaged or not group.may_lose_disk(member.name):
+        return None
+    what = _damage_log(member, random)
+    if not what:
+        return None
+    group.lost.add(member.name)
+    return f"{member.name} {what}"
+
+
 def damage_hard_state(nemesis: "Nemesis", group: "Group", random: Random) -> str | None:
     """Flip a bit of the hard state."""
     return _damage(nemesis, group, random, _damage_hard_state)
@@ -141,6 +153,7 @@ def _damage(
 
 FAULTS: Final = (
     Fault("damage-log", damage_log, Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
+    Fault("rot-log", rot_log, Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS, 2.0),
     Fault("damage-hard-state", damage_hard_state,
           Trait.LOSES_DISK | Trait.LOSES_UNSYNCED | Trait.OF_DISKS),
     Fault("damage-state", damage_state,

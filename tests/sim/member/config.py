@@ -18,6 +18,7 @@ from dledger_broker.config.model import (
     MemberConfig,
     RaftConfig,
     RefillConfig,
+    ScrubConfig,
     StateConfig,
     StorageConfig,
     TopicsConfig,
@@ -73,6 +74,7 @@ class SimConfig(MemberConfig):
                 bytes_per_second=plan.refill_bytes_per_second,
                 absent_bytes_max=plan.absent_bytes_max,
             ),
+            scrub=ScrubConfig(every_ms=plan.scrub_ms, bytes_per_second=MIB),
             topics=TopicsConfig(producer_expiry_ms=EXPIRY_MS, retention_ms=0),
             # Shorter than any file may say.
             consumer_groups=ConsumerGroupsConfig.model_construct(

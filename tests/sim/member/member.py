@@ -61,6 +61,8 @@ class SimMember:
         self.boot = 0
         self.damaged = ""
         """What the nemesis damaged. Empty: nothing, and then the member must find no damage."""
+        self.flips: list[tuple[str, int, int]] = []
+        """Bytes of the log that were damaged: file, offset, and what is there since."""
         self.expected_stop: tuple[type[Exception], ...] = ()
         """Exceptions that a script provokes. Any other exception of the group is a finding."""
         self.in_next_round: Callable[[], None] | None = None
@@ -243,6 +245,21 @@ class SimMember:
         self.group.wipe(self.name)
         self.start_later(0.01, 1.0)
 
+    def flip(self, path: str, offset: int, mask: int = 1) -> None:
+        """Damage a byte of the log; it counts as damaged until something mends it."""
+        self.fs.flip(path, offset, mask)
+        self.flips.append((path, offset, self.fs.byte_at(path, offset) or 0))
+
+    def note_mended(self) -> None:
+        """Forget the damage that was mended, and the one in files that were removed."""
+        still = [byte for path, at, byte in self.flips if self.fs.byte_at(path, at) == byte]
+        if still or not self.flips:
+            return
+        self.world.trace(f"mended {self.name} {self.damaged}")
+        self.world.counts["damage mended"] += 1
+        self.damaged = ""
+        self.flips.clear()
+
     def break_store(self, *, full: bool) -> None:
         """Let saves of the state find no room, or fail."""
         self.state.is_full, self.state.is_failing = full, not full
@@ -260,6 +277,7 @@ class SimMember:
         self.fs.budget_bytes = None
         self.state.wipe()
         self.damaged = ""
+        self.flips.clear()
 
     def apply_quickly(self) -> None:
         """End slow apply."""

@@ -153,6 +153,7 @@ class Group:
 
     def _trust_again(self, member: SimMember, role: Role) -> None:
         """Count a member's disk as whole again when its quarantine has ended, on disk too."""
+        member.note_mended()
         state = member.view.hard_state()
         whole = role in _TRUSTED and not member.damaged
         if whole and state is not None and not state.quarantined:
@@ -228,6 +229,7 @@ class Group:
             member.mend_store()
             member.clock.set(0)
             member.resume()
+            member.note_mended()
             if member.damaged:
                 member.power_cut()
                 self.wipe(member.name)

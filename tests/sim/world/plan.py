@@ -91,6 +91,8 @@ class WorldPlan:
     refill_bytes_per_second: int = 64 * MIB
     absent_bytes_max: int = 8 * GIB
     """How much log a leader keeps for a member that is behind."""
+    scrub_ms: int = 0
+    """How often a member reads all of its log; 0: only what others read is mended."""
 
     def describe(self) -> str:
         """Return one line with every drawn parameter."""
@@ -120,7 +122,7 @@ class WorldPlan:
             f"name servers {len(self.name_servers)}, "
             f"trims: {trims}, retention {self.retention_ms} ms, keys {self.keys}, "
             f"refills at {self.refill_bytes_per_second} B/s, "
-            f"{self.absent_bytes_max} B for the absent, "
+            f"{self.absent_bytes_max} B for the absent, scrubs each {self.scrub_ms} ms, "
             f"small tables {self.small_tables}, carries often {self.carries_often}, "
             f"flush {self.flush.value}, waits for callers {self.waits_for_callers}, "
             f"consumer groups expire after {self.group_expiry_ms} ms; "
@@ -131,6 +133,7 @@ class WorldPlan:
 def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
     """Draw a seed's plan; `members` fixes the size of the group."""
     plan = _draw(seed, members)
+    plan = replace(plan, scrub_ms=Random(f"scrub/{seed}").choice((0, 3_000, 10_000)))
     if not members and plan.small_tables and plan.administers:
         plan = replace(plan, group_expiry_ms=_group_expiry_ms(seed, plan.delivery))
     if not plan.trims:
