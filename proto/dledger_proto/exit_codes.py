@@ -81,6 +81,13 @@ EXIT_CODES: Final[Mapping[str, Mapping[Exit, str]]] = {
         Exit.FAILED: "a row is lost, doubled or out of order",
         **_INTERRUPTED,
     },
+    "scrub": {
+        Exit.OK: "everything was read, and nothing damaged is left",
+        Exit.FAILED: "damage is left, or a member did not say how its scrub ended",
+        Exit.BAD_INPUT: "bad input",
+        Exit.UNREACHABLE: "no server could be reached in time",
+        **_INTERRUPTED,
+    },
     "export": {
         Exit.OK: "a version was published",
         Exit.FAILED: "it failed, nothing is published",

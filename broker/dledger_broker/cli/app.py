@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "tail": "messages.tail",
     "consume": "messages.consume",
     "status": "cluster.status",
+    "scrub": "members.scrub",
     "routes": "cluster.routes",
     "health": "cluster.health",
     "group": "cluster.group_progress",

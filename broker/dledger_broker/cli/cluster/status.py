@@ -33,8 +33,10 @@ from dledger_broker.cli.output import (
     print_json,
 )
 from dledger_broker.cli.tables import Rows
+from dledger_broker.cli.values import shown_time
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
+from dledger_proto.limits import MIB
 from dledger_proto.names import printable
 
 COLUMNS: Final = (
@@ -69,9 +71,10 @@ def status(
 
     match index: the last entry that the leader knows to be on the member's disk. lag: entries of
     the leader's log behind it. clock offset: how far the member's clock is from the majority's
-    median. reason: why a member does not serve, that its clock is off by more than a second, or why
-    a leader does not receive the control group's topics. Below a group: what keeps the oldest
-    segment of its log from being deleted.
+    median. reason: why a member does not serve, what on its disk is damaged, that its clock is off
+    by more than a second, or why a leader does not receive the control group's topics. Below a
+    group: what keeps the oldest segment of its log from being deleted, and what the last scrub of
+    each member found.
     """
     with Cluster(name_servers, timeout) as cluster:
         if not watch:
@@ -165,4 +168,15 @@ def _tables(rows: Sequence[dict[str, object]]) -> list[Rows | Text]:
             if row["role"] == "leader" and row["head_kept"]:
                 kept = "; ".join(cast("list[str]", row["head_kept"]))
                 tables.append(Text(printable(f"the oldest segment of the log stays: {kept}")))
+        scrubs = [f"{row['member']} {_told(row['scrub'])}" for row in mine if row.get("scrub")]
+        if scrubs:
+            tables.append(Text(printable(f"last scrub: {'; '.join(scrubs)}")))
     return tables
+
+
+def _told(scrub: object) -> str:
+    """Return what a scrub found, in a few words."""
+    of = cast("Mapping[str, int]", scrub)
+    ended = shown_time(of["ended_ms"]) if of["ended_ms"] else "under way"
+    size = f"{of['read_bytes'] / MIB:.0f} MiB"
+    return f"{ended}, {size}, found {of['found']}, mended {of['mended']}, left {of['left']}"

@@ -23,6 +23,10 @@ UNREGISTERED: Final = "not registered at the name server"
 LOG_FIELDS: Final = (
     "first_index", "last_index", "durable_index", "first_position", "last_position",
 )  # fmt: skip
+SCRUB_FIELDS: Final = (
+    "started_ms", "ended_ms", "read_bytes", "total_bytes", "found", "mended", "left",
+    "found_ever", "mended_ever",
+)  # fmt: skip
 UNKNOWN: Final = (
     "term", "leader", "match_index", "commit", "applied", "lag", "flush", "clock_offset_ms",
 )  # fmt: skip
@@ -150,7 +154,16 @@ def _answered(
         "clock_off": reply.clock_off,
         "version": reply.version,
         "head_kept": list(reply.head_kept),
+        "scrub": _scrub(reply),
     }
+
+
+def _scrub(reply: StatusReply) -> dict[str, object] | None:
+    """Return what a member says of its newest scrub; None: there was none."""
+    scrub = reply.scrub
+    if not (scrub.number or scrub.found_ever):
+        return None
+    return {name: getattr(scrub, name) for name in SCRUB_FIELDS}
 
 
 def _silent(
