@@ -9,6 +9,7 @@ from tests.mutants.core.log_bugs import LOG_BUGS
 from tests.mutants.core.pace_bugs import PACE_BUGS
 from tests.mutants.core.raft_bugs import RAFT_BUGS
 from tests.mutants.core.refill_bugs import REFILL_BUGS
+from tests.mutants.core.repair_bugs import REPAIR_BUGS
 from tests.mutants.core.snapshot_bugs import SNAPSHOT_BUGS
 from tests.mutants.core.storage_bugs import STORAGE_BUGS
 from tests.mutants.core.trust_bugs import TRUST_BUGS
@@ -30,8 +31,8 @@ from tests.mutants.delivery.schedule_bugs import SCHEDULE_BUGS
 from tests.mutants.mutant import Mutant
 
 MUTANTS: Final[Sequence[Mutant]] = (
-    *REFILL_BUGS, *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS, *LOG_BUGS,
-    *STATE_BUGS, *SNAPSHOT_BUGS,
+    *REFILL_BUGS, *REPAIR_BUGS, *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS,
+    *LOG_BUGS, *STATE_BUGS, *SNAPSHOT_BUGS,
     *FORGETTING_BUGS, *TRUST_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *CONSUMER_BUGS, *COORDINATION_BUGS, *GROUP_BUGS, *TIMER_BUGS,
     *PROGRESS_BUGS, *SCHEDULE_BUGS, *EXPIRY_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,

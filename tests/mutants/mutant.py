@@ -16,6 +16,9 @@ QUARANTINE: Final = "test_quarantine"
 AREAS: Final = {
     "dledger.raft": "replication",
     "dledger.refill": "refill",
+    "dledger.repair": "repair",
+    "dledger_broker.repair": "repair",
+    "dledger_broker.refill.single_entries": "repair",
     "dledger_broker.refill": "refill",
     "pysyncobj": "replication",
     "dledger.log": "log",

@@ -63,7 +63,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
         "refill-sends-unchecked-bytes",
         "entries are read from disk and sent as they are, damaged or not (I15)",
         [Edit("dledger.raft.wire.loading:read_payload", "_check_entries(data, payload)", "pass")],
-        [f"{DISK}.test_damage_met_while_refilling_another_member_stops_the_leader"],
+        [f"{DISK}.test_damage_met_while_filling_another_member_is_mended"],
     ),
     Mutant(
         "damage-taken-for-a-cut",
@@ -75,7 +75,7 @@ DISK_BUGS: Final[Sequence[Mutant]] = (
                 "while False:",
             )
         ],
-        [f"{DISK}.test_damage_met_while_refilling_another_member_stops_the_leader"],
+        [f"{DISK}.test_damage_met_while_filling_another_member_is_mended"],
     ),
     Mutant(
         "forgotten-acknowledgement-not-noticed",
