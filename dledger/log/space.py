@@ -41,6 +41,8 @@ class DiskSpace:
         self._low_water_bytes = low_water_bytes
         self._lock = threading.Lock()
         self._held_bytes = 0
+        self.free_bytes = 0
+        """What the last look found. Any thread."""
         self._room = DiskRoom.ENOUGH
 
     @property
@@ -125,6 +127,7 @@ class DiskSpace:
         if missing > 0 and free >= missing and self._restore():
             free = self._fs.free_bytes(self._folder)
             missing = 0
+        self.free_bytes = free
         if missing > 0 or free < self._mark(DiskRoom.FULL):
             self._room = DiskRoom.FULL
         elif free < self._mark(DiskRoom.LOW):

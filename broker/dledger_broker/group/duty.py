@@ -4,6 +4,7 @@ Not owned: which duties there are (`duties`), what drives them (`process.upkeep`
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,6 +55,10 @@ class Duty(ABC):
     def refused(self, _error: DledgerError) -> Command[object] | None:
         """Return what to propose although the last proposal was refused; None: nothing now."""
         return None
+
+    def says(self) -> Sequence[str]:
+        """Return what people should know of now, in sentences, for `dledger status`."""
+        return ()
 
     @abstractmethod
     def count(self, result: object) -> int:

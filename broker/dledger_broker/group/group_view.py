@@ -7,7 +7,7 @@ opened and closed (`process.group_runtime`), what each call does (`usecases`).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -72,6 +72,8 @@ class GroupView:
     """Of topics that have none of their own."""
     refill_says: Callable[[], str] = str
     """Returns what a refill of this member does; empty when none is under way."""
+    endangered: Callable[[], Sequence[str]] = tuple
+    """Returns which consumer groups will soon lose messages, if this member leads."""
     look_at: Callable[[int], None] = lambda _position: None
     """Lets a scrub look at a position of the log, because something there could not be read."""
     findings: Findings = field(default_factory=Findings)

@@ -5,7 +5,7 @@ Owns: which queues are looked at when, and what is asked for each. Not owned: wh
 member deletes those below the head of the log by itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dledger.state.queries import Queries
@@ -124,6 +124,10 @@ class RetentionDuty(Duty):
         self._asked = tuple(self._left[:EXPIRED_QUEUES_MAX])
         del self._left[:EXPIRED_QUEUES_MAX]
         return ExpireRecords(self._asked, self._default) if self._asked else None
+
+    def says(self) -> Sequence[str]:
+        """See `Duty.says`: who will soon lose messages."""
+        return [each.describe() for each in self.endangered]
 
     def count(self, result: object) -> int:
         """See `Duty.count`: queues that got a higher minimum."""

@@ -226,6 +226,7 @@ class GroupRuntime:
             self.broker_groups,
             delete_when_low=config.topics.delete_when_low,
         )
+        self.view.endangered = lambda: [said for duty in own for said in duty.says()]
         self._begin("upkeep", Upkeep(self.view, own, self.known_index).run)
         self._giving = giving
         giving.add_group(

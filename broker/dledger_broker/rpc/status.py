@@ -46,6 +46,8 @@ def status_reply(view: GroupView, flush_mode: str, topics_problem: str = "") -> 
         version=__version__,
         topics_problem=topics_problem,
         head_kept=what_keeps_head(view, status),
+        endangered=view.endangered(),
+        disk_free_bytes=log.space.free_bytes,
         scrub=_scrub(view.findings),
     )
 

@@ -1681,7 +1681,9 @@ class StatusReply(_message.Message):
     CLOCK_OFF_FIELD_NUMBER: _builtins.int
     HEAD_KEPT_FIELD_NUMBER: _builtins.int
     SCRUB_FIELD_NUMBER: _builtins.int
+    ENDANGERED_FIELD_NUMBER: _builtins.int
     TOPICS_PROBLEM_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
     member: _builtins.str
@@ -1712,6 +1714,8 @@ class StatusReply(_message.Message):
     """by more than 1 s, and not within half of it since"""
     topics_problem: _builtins.str
     """why a leader does not follow the control group's topics; empty: it does"""
+    disk_free_bytes: _builtins.int
+    """of the disk that holds the log"""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberProgress]: ...
     @_builtins.property
@@ -1721,6 +1725,10 @@ class StatusReply(_message.Message):
     @_builtins.property
     def scrub(self) -> Global___ScrubStatus:
         """the newest one of this process"""
+
+    @_builtins.property
+    def endangered(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of a leader: which consumer groups will soon lose messages"""
 
     def __init__(
         self,
@@ -1753,11 +1761,13 @@ class StatusReply(_message.Message):
         clock_off: _builtins.bool = ...,
         head_kept: _abc.Iterable[_builtins.str] | None = ...,
         scrub: Global___ScrubStatus | None = ...,
+        endangered: _abc.Iterable[_builtins.str] | None = ...,
         topics_problem: _builtins.str = ...,
+        disk_free_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_off", b"clock_off", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_low", b"disk_low", "durable_index", b"durable_index", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "head_kept", b"head_kept", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "scrub", b"scrub", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_off", b"clock_off", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_free_bytes", b"disk_free_bytes", "disk_low", b"disk_low", "durable_index", b"durable_index", "endangered", b"endangered", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "head_kept", b"head_kept", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "scrub", b"scrub", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -219,6 +219,27 @@ def test_status_says_what_keeps_the_head_of_the_log(
     assert json.loads(capsys.readouterr().out)[0]["head_kept"] == kept
 
 
+def test_status_says_who_will_lose_messages_and_how_much_room_disks_have(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soon = ["billing will lose what it has not read of t/0 below offset 9: retention deletes it"]
+    answer = status_of(
+        "a", "leader", endangered=soon, disk_free_bytes=3 << 29, first_position=1 << 30,
+        last_position=3 << 30,
+    )  # fmt: skip
+    cluster.members["a"].answers["Status"] = answer
+    cluster.members["b"].answers["Status"] = status_of("b", "follower", endangered=["x"])
+    cluster.members["c"].answers["Status"] = status_of("c", "follower", disk_free_bytes=1 << 30)
+    assert cluster.run("status") == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"consumer group {soon[0]}",
+        "disk: a 1.5 GiB free, log 2.0 GiB, c 1.0 GiB free, log 0.0 GiB",
+    ]
+    assert cluster.run("status", "--json") == 0
+    row = json.loads(capsys.readouterr().out)[0]
+    assert (row["endangered"], row["disk_free_bytes"]) == (soon, 3 << 29)
+
+
 def test_status_says_whom_the_leader_refuses(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

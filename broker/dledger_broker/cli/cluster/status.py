@@ -36,7 +36,7 @@ from dledger_broker.cli.tables import Rows
 from dledger_broker.cli.values import shown_time
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
-from dledger_proto.limits import MIB
+from dledger_proto.limits import GIB, MIB
 from dledger_proto.names import printable
 
 COLUMNS: Final = (
@@ -73,8 +73,9 @@ def status(
     the leader's log behind it. clock offset: how far the member's clock is from the majority's
     median. reason: why a member does not serve, what on its disk is damaged, that its clock is off
     by more than a second, or why a leader does not receive the control group's topics. Below a
-    group: what keeps the oldest segment of its log from being deleted, and what the last scrub of
-    each member found.
+    group: what keeps the oldest segment of its log from being deleted, which consumer groups will
+    soon lose messages that they have not read, the free space of each member's disk, and what its
+    last scrub found.
     """
     with Cluster(name_servers, timeout) as cluster:
         if not watch:
@@ -168,10 +169,23 @@ def _tables(rows: Sequence[dict[str, object]]) -> list[Rows | Text]:
             if row["role"] == "leader" and row["head_kept"]:
                 kept = "; ".join(cast("list[str]", row["head_kept"]))
                 tables.append(Text(printable(f"the oldest segment of the log stays: {kept}")))
+            if row["role"] == "leader":
+                said = cast("list[str]", row["endangered"])
+                tables += [Text(printable(f"consumer group {each}")) for each in said]
+        disks = [f"{row['member']} {_room(row)}" for row in mine if row.get("disk_free_bytes")]
+        if disks:
+            tables.append(Text(printable(f"disk: {', '.join(disks)}")))
         scrubs = [f"{row['member']} {_told(row['scrub'])}" for row in mine if row.get("scrub")]
         if scrubs:
             tables.append(Text(printable(f"last scrub: {'; '.join(scrubs)}")))
     return tables
+
+
+def _room(row: Mapping[str, object]) -> str:
+    """Return how much room a member's disk has, and how long its log is."""
+    of = cast("Mapping[str, int]", row)
+    log = of["last_position"] - of["first_position"]
+    return f"{of['disk_free_bytes'] / GIB:,.1f} GiB free, log {log / GIB:,.1f} GiB"
 
 
 def _told(scrub: object) -> str:

@@ -154,6 +154,8 @@ def _answered(
         "clock_off": reply.clock_off,
         "version": reply.version,
         "head_kept": list(reply.head_kept),
+        "endangered": list(reply.endangered),
+        "disk_free_bytes": reply.disk_free_bytes,
         "scrub": _scrub(reply),
     }
 
