@@ -113,7 +113,9 @@ MEANINGS: Final[dict[Code, Meaning]] = {
         "the disk is at its low-water mark; only what frees space is written, reads go on"
     ),
     Code.NOT_PROPOSED: _later("the deadline passed before the write was proposed"),
-    Code.STORAGE_FAILED: _later("the member's storage failed; it stops"),
+    Code.STORAGE_FAILED: _later(
+        "the member cannot read or write what it stores; it stops, or mends it"
+    ),
     Code.HEAD_TRIMMED: _no("the log before this position is trimmed"),
     Code.UNAVAILABLE: _later("the member could not be reached; nothing was sent"),
     Code.UNKNOWN_OUTCOME: Meaning(

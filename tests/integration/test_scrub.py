@@ -233,3 +233,57 @@ def test_random_flips_over_all_files_of_a_group_are_found_and_mended(
 ) -> None:
     flips = asyncio.run(flip_and_scrub(tmp_path, capsys, rounds=3))
     assert flips.count == 3 * FLIPS
+
+
+def test_the_same_damage_on_all_members_is_said_and_never_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command ends with 1 until one member has the entry whole again."""
+
+    async def scenario() -> None:
+        async with running_cluster(
+            tmp_path, storage__segment_size_bytes=9 * MIB, storage__tail_cache_bytes=9 * MIB
+        ) as cluster:
+            await cluster.leader()
+            bootstrap = ",".join(member.address for member in cluster.members)
+            async with AsyncAdmin(bootstrap) as admin, AsyncProducer(bootstrap) as producer:
+                await admin.create_topic("t", queues_per_group=1)
+                for number in range(RECORDS):
+                    await producer.send("t", body(number))
+                await cluster.settled()
+                hit: list[tuple[Path, int]] = []
+                for member in cluster.members:
+                    path = min(log_folder(cluster, member).glob("*.log"))
+                    index, offset, size = next(each for each in entries_of(path) if each[2] > BODY)
+                    hit.append((path, offset + size - 1_000))
+                    flip(*hit[-1], 1)
+                code, rows = await scrub(cluster, capsys)
+                assert code == 1
+                assert [(row["found"], row["mended"], row["left"]) for row in rows] == [
+                    (1, 0, 1)
+                ] * 3
+                assert all(f"entry {index}," in row["reason"] for row in rows)
+                for member in cluster.members:
+                    assert f"entry {index}," in (await member.status()).reason
+                    refused = 0
+                    async for frame in member.fetch(first_record()):
+                        assert Code(frame.code) is Code.STORAGE_FAILED
+                        assert not frame.batches
+                        refused += 1
+                    assert refused == 1
+                await producer.send("t", body(RECORDS))  # the group goes on
+                flip(*hit[0], 1)
+                code, rows = await scrub(cluster, capsys)
+                assert code == 0, rows
+                for member in cluster.members:
+                    read, refused = await read_once(member)
+                    assert (read >= RECORDS, refused) == (True, 0)
+                    assert not (await member.status()).reason
+
+    asyncio.run(scenario())
+
+
+def first_record() -> pb.FetchRequest:
+    request = pb.FetchRequest(once=True, wait_ms=0)
+    request.assignments.add(queue=pb.QueueRef(topic="t", queue=0), offset=0)
+    return request
