@@ -259,8 +259,8 @@ class Scrub:
         while self._reported:
             position = self._reported.pop()
             part = self._part_at(position)
-            if part is None:
-                continue  # it was trimmed meanwhile
+            if part is None or self._is_left(position):
+                continue  # it was trimmed meanwhile, or is tried again anyway
             found = scan_at(self._folder.fs, part, position)
             async with aclosing(self._damages(found, 0)) as damages:
                 async for damage in damages:
@@ -268,9 +268,23 @@ class Scrub:
                         self._check_committed(damage)
                         await self._mend(damage)
 
+    def _is_left(self, position: Position) -> bool:
+        """Tell whether a place is known to be damaged.
+
+        Else members with the same damage, which ask each other, would let each other look at it
+        without end.
+        """
+        return any(left.start <= position < left.end for left in self._left_entries())
+
+    def _left_entries(self) -> list[Damage]:
+        return [left for left in self._left.values() if left.kind is Kind.ENTRIES]
+
     async def _try_again(self) -> None:
         for damage in list(self._left.values()):
-            await self._mend(damage)
+            if damage.kind is not Kind.INDEX or self._is_trimmed(damage):
+                await self._mend(damage)
+            elif not any(left.part.path == damage.part.path for left in self._left_entries()):
+                await self._make_index(damage.part)
         self._go_on()
 
     def _check_committed(self, damage: Damage) -> None:
@@ -285,8 +299,7 @@ class Scrub:
         if not view.host.group.waits_for_mending:
             return
         index = view.machine.applied_index + 1
-        waits = any(left.first <= index <= left.last for left in self._left.values())
-        if not waits:
+        if not any(left.first <= index <= left.last for left in self._left_entries()):
             view.host.log_mended()
 
     async def _mend(self, damage: Damage) -> None:
