@@ -1,7 +1,7 @@
 """Damage to the files of a stopped member: flipped bits, lost ends, old blocks, missing files.
 
-A member that finds damage must end, or not start: it must never serve wrong data. Healing sets
-such a folder aside, as an operator would.
+A member that finds damage must end, not start, or let a peer mend it: it must never serve wrong
+data. Healing sets the folder of a member that ended aside, as an operator would.
 """
 
 import asyncio
