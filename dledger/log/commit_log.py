@@ -12,7 +12,7 @@ ended with a sync, `durable_index`. After a failed write or sync the log has fai
 could promise anything raises LogFailed, and reading goes on.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from random import Random
 
@@ -283,7 +283,7 @@ class CommitLog:
         return self._state.plan_trim(position_needed, index_limit)
 
     @contextmanager
-    def head_kept(self) -> Iterator[None]:
+    def head_kept(self) -> Generator[None]:
         """Let no trim begin during a block: somebody copies what the log holds."""
         self._keepers += 1
         try:

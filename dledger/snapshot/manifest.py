@@ -5,7 +5,7 @@ Owns: its fields and its file. It is written last: with it the snapshot is whole
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 from dledger.files import FileSystem
 from dledger.log.atomic_file import CorruptFile, read_file, replace_file
@@ -52,10 +52,15 @@ def read_manifest(fs: FileSystem, folder: str) -> Manifest | None:
     if content is None:
         return None
     try:
-        fields = json.loads(content)
-        found = Manifest(**{**fields, "members": tuple(fields["members"])})
+        found: dict[str, Any] = json.loads(content)
+        manifest = Manifest(
+            str(found["name"]), str(found["cluster"]), str(found["group"]),
+            tuple(map(str, found["members"])), str(found["member"]), int(found["first_index"]),
+            int(found["last_index"]), int(found["term"]), int(found["time_ms"]),
+            str(found["digest"]), int(found["made_ms"]), int(found["size"]), str(found["format"]),
+        )  # fmt: skip
     except (ValueError, TypeError, KeyError) as error:
-        raise CorruptFile(f"{folder}/{MANIFEST_FILE}: {error}") from error
-    if found.format != FORMAT:
-        raise CorruptFile(f"{folder}/{MANIFEST_FILE}: format {found.format!r}, not {FORMAT!r}")
-    return found
+        raise CorruptFile(f"{folder}/{MANIFEST_FILE}: {error!r}") from error
+    if manifest.format != FORMAT:
+        raise CorruptFile(f"{folder}/{MANIFEST_FILE}: format {manifest.format!r}, not {FORMAT!r}")
+    return manifest
