@@ -282,6 +282,11 @@ class CommitLog:
             return []
         return self._state.plan_trim(position_needed, index_limit)
 
+    @property
+    def is_trimming(self) -> bool:
+        """True: segments are planned to go, and the next round removes them."""
+        return self._state.trim_base is not None
+
     @contextmanager
     def head_kept(self) -> Generator[None]:
         """Let no trim begin during a block: somebody copies what the log holds."""

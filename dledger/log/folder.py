@@ -50,7 +50,7 @@ class DataFolder:
         or member. `DamagedIdentity`: it holds a log but no readable identity.
         """
         path = path.rstrip("/") or "/"
-        _make_durable_folder(fs, path)
+        make_durable_folder(fs, path)
         try:
             lock = fs.lock(f"{path}/{LOCK_FILE}")
         except BlockingIOError as error:
@@ -118,13 +118,13 @@ def _identify(
     return identity
 
 
-def _make_durable_folder(fs: FileSystem, path: str) -> None:
+def make_durable_folder(fs: FileSystem, path: str) -> None:
     """Make a folder and the missing ones above it, and make all their names durable."""
     if fs.exists(path):
         return
     parent = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
     if parent != path:
-        _make_durable_folder(fs, parent)
+        make_durable_folder(fs, parent)
     fs.make_folder(path)
     fs.sync_folder(parent)
 

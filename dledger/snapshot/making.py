@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from dledger.files import FileSystem
+from dledger.files import File, FileSystem
 from dledger.log.atomic_file import replace_file
 from dledger.log.checkpoint import CHECKPOINT_FILE
-from dledger.log.folder import IDENTITY_FILE, LOG_FOLDER, STATE_FOLDER
+from dledger.log.folder import IDENTITY_FILE, LOG_FOLDER, STATE_FOLDER, make_durable_folder
 from dledger.log.identity import INCARNATION_SIZE, Identity
 from dledger.log.image import LogImage
+from dledger.log.memory.segment import INDEX_SUFFIX
 from dledger.state.machine import APPLIED_KEY, APPLIED_VALUE
 from dledger.store.store import Row, StateStore
 from dledger_proto.limits import MIB
@@ -41,6 +42,27 @@ class Applied:
     def __init__(self, value: bytes) -> None:
         self.index, self.term, self.time_ms, _, digest = APPLIED_VALUE.unpack(value)
         self.digest: str = digest.hex()
+
+
+class SourceFailed(Exception):
+    """What the member itself lives by could not be read: its state or its log."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def from_source(rows: Iterable[Row]) -> Iterator[Row]:
+    """Iterate over rows of the member's own state; SourceFailed."""
+    own = iter(rows)
+    while True:
+        try:
+            row = next(own)
+        except StopIteration:
+            return
+        except OSError as error:
+            raise SourceFailed(error) from error
+        yield row
 
 
 def save_rows(rows: Iterable[Row], open_store: Callable[[], StateStore]) -> Applied | None:
@@ -76,8 +98,9 @@ def save_log(
     """
     target = f"{folder}/{LOG_FOLDER}"
     for name in image.whole:
-        if fs.exists(f"{log_path}/{name}"):  # an index may be missing, and is made again
-            fs.link(f"{log_path}/{name}", f"{target}/{name}")
+        if name.endswith(INDEX_SUFFIX) and not fs.exists(f"{log_path}/{name}"):
+            continue  # it is made again
+        fs.link(f"{log_path}/{name}", f"{target}/{name}")
     _copy(fs, f"{log_path}/{image.last}", f"{target}/{image.last}", image.last_size, pace)
     fs.sync_folder(target)
     content = image.checkpoint.encode()
@@ -91,9 +114,9 @@ def save_identity(fs: FileSystem, folder: str, identity: Identity, image: LogIma
 
 
 def make_folder(fs: FileSystem, folder: str) -> None:
-    """Make the empty folder of a snapshot, and those in it."""
+    """Make an empty folder and those in it, and make all their names durable."""
     for path in (folder, f"{folder}/{LOG_FOLDER}", f"{folder}/{STATE_FOLDER}"):
-        fs.make_folder(path)
+        make_durable_folder(fs, path)
 
 
 def size_of(fs: FileSystem, folder: str) -> int:
@@ -123,9 +146,7 @@ def _copy(fs: FileSystem, source: str, target: str, size: int, pace: Callable[[i
     try:
         at = 0
         while at < size:
-            piece = read.pread(min(COPY_BYTES, size - at), at)
-            if not piece:
-                raise OSError(f"{source} ends at {at}, {size} bytes are wanted")
+            piece = _read(read, source, min(COPY_BYTES, size - at), at)
             write.pwritev([piece], at)
             at += len(piece)
             pace(len(piece))
@@ -133,3 +154,14 @@ def _copy(fs: FileSystem, source: str, target: str, size: int, pace: Callable[[i
     finally:
         read.close()
         write.close()
+
+
+def _read(file: File, path: str, size: int, at: int) -> bytes:
+    """Read a piece of the member's own log; SourceFailed."""
+    try:
+        piece = file.pread(size, at)
+    except OSError as error:
+        raise SourceFailed(error) from error
+    if not piece:
+        raise SourceFailed(OSError(f"{path} ends at {at}, {size} more bytes are wanted"))
+    return piece

@@ -9,6 +9,9 @@ from typing import Any, Final
 
 from dledger.files import FileSystem
 from dledger.log.atomic_file import CorruptFile, read_file, replace_file
+from dledger_proto.errors import DledgerError
+from dledger_proto.limits import GROUP_NAME_LENGTH_MAX
+from dledger_proto.names import check_name
 
 MANIFEST_FILE: Final = "snapshot.json"
 FORMAT: Final = "dledger snapshot 1"
@@ -63,4 +66,9 @@ def read_manifest(fs: FileSystem, folder: str) -> Manifest | None:
         raise CorruptFile(f"{folder}/{MANIFEST_FILE}: {error!r}") from error
     if manifest.format != FORMAT:
         raise CorruptFile(f"{folder}/{MANIFEST_FILE}: format {manifest.format!r}, not {FORMAT!r}")
+    try:
+        for field in (manifest.cluster, manifest.group, *manifest.members):
+            check_name("name", field, GROUP_NAME_LENGTH_MAX)
+    except DledgerError as error:
+        raise CorruptFile(f"{folder}/{MANIFEST_FILE}: {error.detail}") from error
     return manifest

@@ -15,11 +15,12 @@ from typing import Final
 from dledger.files import FileSystem
 from dledger.log.atomic_file import CorruptFile, read_file, replace_file
 from dledger.log.checkpoint import CHECKPOINT_FILE, parse_checkpoint
-from dledger.log.folder import IDENTITY_FILE
+from dledger.log.folder import IDENTITY_FILE, STATE_FOLDER
 from dledger.log.hard_state import HardState, store_hard_state
 from dledger.log.identity import INCARNATION_SIZE, Identity
 from dledger.snapshot.making import COPY_BYTES, files_in, make_folder
 from dledger.snapshot.manifest import MANIFEST_FILE, Manifest, read_manifest
+from dledger.state.saved import SavedState
 from dledger.types import MemberId, Term
 
 MEMBERS_OWN: Final = (MANIFEST_FILE, IDENTITY_FILE, CHECKPOINT_FILE)
@@ -58,6 +59,13 @@ def restore_to(
         checkpoint = parse_checkpoint(content)
     except CorruptFile as error:
         raise NoSnapshot(f"{snapshot}/{CHECKPOINT_FILE}: {error}") from error
+    with SavedState(f"{snapshot}/{STATE_FOLDER}") as state:
+        applied = state.applied
+    if (applied.index, applied.term) != (manifest.last_index, manifest.term):
+        raise NoSnapshot(
+            f"{snapshot}: the state has applied entry {applied.index} of term {applied.term}, "
+            f"{MANIFEST_FILE} says {manifest.last_index} of term {manifest.term}"
+        )
     lives = {member: random.randbytes(INCARNATION_SIZE) for member in sorted(folders)}
     for member, folder in folders.items():
         make_folder(fs, folder)
@@ -67,8 +75,8 @@ def restore_to(
                 _copy(fs, path, f"{folder}/{name}")
         for inner in {str(Path(path).parent) for path in files_in(fs, folder)}:
             fs.sync_folder(inner)
-        state = HardState(Term(manifest.term), incarnations=lives)
-        store_hard_state(fs, folder, state)
+        hard_state = HardState(Term(applied.term), incarnations=lives)
+        store_hard_state(fs, folder, hard_state)
         replace_file(fs, folder, f"{folder}/{CHECKPOINT_FILE}", content)
         identity = Identity(cluster, manifest.group, member, lives[member], checkpoint.group_id)
         replace_file(fs, folder, f"{folder}/{IDENTITY_FILE}", identity.encode())

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,11 @@ async def check_new_cluster(folder: Path, numbers: int) -> None:
             cluster.local.kill(leader.name)
             cluster.local.start(leader.name)
             await producer.send_many("t", [b"newest"])
+            await settled(cluster)
+            wiped = next(each for each in cluster.members if each.name != leader.name)
+            cluster.local.kill(wiped.name)
+            shutil.rmtree(folder / wiped.name / "data")
+            cluster.local.start(wiped.name)
             await settled(cluster)
 
 

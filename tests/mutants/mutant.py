@@ -17,6 +17,8 @@ AREAS: Final = {
     "dledger.raft": "replication",
     "dledger.refill": "refill",
     "dledger.repair": "repair",
+    "dledger.snapshot": "snapshots",
+    "dledger_broker.snapshots": "snapshots",
     "dledger_broker.repair": "repair",
     "dledger_broker.refill.single_entries": "repair",
     "dledger_broker.refill": "refill",

@@ -6,8 +6,9 @@ is (`dledger.state.consumers.usage`), what else keeps a group (`unused`), deleti
 
 A broker group knows the uses of its own queues, and the coordinator knows the consumers. So a group
 is deleted only when all broker groups answer that it is unused, each behind a read barrier of its
-leader. Who does not answer keeps it. A use that comes after the answer, within ANSWERS_LAST_SECONDS
-and the time of a proposal, finds the group deleted: as if somebody had deleted it just before.
+leader. Who does not answer keeps it. A use that comes after the answer finds the group deleted, as
+if somebody had deleted it just before. That is within ANSWERS_LAST_SECONDS and the time of a
+proposal. A proposal of a leader that loses its majority may be committed much later.
 """
 
 import asyncio
@@ -152,7 +153,8 @@ class GroupExpiry:
         retries = self._candidates.take(state, view.now_ms)
         if not retries:
             return
-        asked = to_ask(retries, self._cluster.groups())
+        named = {part.group for topic in state.topics() for part in topic.layout}
+        asked = to_ask(retries, {*self._cluster.groups(), *named})
         asked.pop(own, None)
         given = await asyncio.gather(*(self._ask(name, ids) for name, ids in asked.items()))
         answers = dict(zip(asked, given, strict=True))

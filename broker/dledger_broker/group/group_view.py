@@ -72,6 +72,8 @@ class GroupView:
     """Of topics that have none of their own."""
     refill_says: Callable[[], str] = str
     """Returns what a refill of this member does; empty when none is under way."""
+    keeps_snapshots: Callable[[], bool] = bool
+    """Tells whether snapshots of this member may keep the space of what is deleted."""
     endangered: Callable[[], Sequence[str]] = tuple
     """Returns which consumer groups will soon lose messages, if this member leads."""
     look_at: Callable[[int], None] = lambda _position: None

@@ -142,6 +142,7 @@ class GroupRuntime:
             lambda path: platform.open_store(path, map_size),
         )
         self.snapshots.begin()
+        self.view.keeps_snapshots = lambda: self.snapshots.has_any
 
     def _topics_changed(self) -> None:
         """Called within apply: tell once per turn of the loop."""
@@ -297,10 +298,10 @@ class GroupRuntime:
         for task in self._loops:
             task.cancel()
         await self._forwarder.stop()
-        await self.snapshots.stop()
         ended = False
         try:
             async with asyncio.timeout(limit):
+                await self.snapshots.stop()
                 await self.view.host.stop()
                 if self._giving is not None and self._refill is not None:
                     await self._giving.stop(self.view.names.group)

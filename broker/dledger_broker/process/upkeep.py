@@ -60,7 +60,11 @@ class Upkeep:
             view.host.failed(error)  # the reserve can't be kept (I16)
             return
         if room is not self._room:
-            self._log.warning(_DISK_LINES[room], term=view.host.leadership.term)
+            self._log.warning(
+                _DISK_LINES[room],
+                term=view.host.leadership.term,
+                snapshots_keep_space=view.keeps_snapshots(),
+            )
         self._room = room
 
     async def _do(self, duty: Duty) -> None:
@@ -69,7 +73,9 @@ class Upkeep:
         leads_term = view.host.leadership.term if view.leads else None
         now = view.clock.monotonic()
         time_ms, known_index = view.host.time_ms, self._known_index()
-        oldest = None if self._room is DiskRoom.ENOUGH else view.log.oldest_segment
+        # While a snapshot keeps segments, deleting them early makes no room.
+        is_of_use = self._room is not DiskRoom.ENOUGH and not view.keeps_snapshots()
+        oldest = view.log.oldest_segment if is_of_use else None
         low_below = None if oldest is None else int(oldest[0])
         look = Look(leads_term, known_index, view.machine.queries, now, time_ms, low_below)
         command = duty.due(look)

@@ -4,9 +4,8 @@ Owns the translation of protobuf. Not owned: what a snapshot is (`dledger.snapsh
 are (`dledger_broker.snapshots`).
 """
 
-from dledger.snapshot.manifest import Manifest
 from dledger_broker.rpc.calls import Call
-from dledger_broker.snapshots.keeping import Snapshots
+from dledger_broker.snapshots.keeping import Kept, Snapshots
 from dledger_proto.errors import invalid
 from dledger_proto.v1 import snapshots_pb2 as pb
 
@@ -43,10 +42,13 @@ def _snapshots(call: Call, member: str) -> Snapshots:
     return kept
 
 
-def _shown(kept: Snapshots, manifest: Manifest) -> pb.Snapshot:
+def _shown(kept: Snapshots, each: Kept) -> pb.Snapshot:
+    path, manifest = f"{kept.folder}/{each.name}", each.manifest
+    if manifest is None:
+        return pb.Snapshot(name=each.name, path=path, problem=each.problem)
     return pb.Snapshot(
-        name=manifest.name,
-        path=f"{kept.folder}/{manifest.name}",
+        name=each.name,
+        path=path,
         first_index=manifest.first_index,
         last_index=manifest.last_index,
         time_ms=manifest.time_ms,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -23,7 +23,6 @@ from dledger.log.atomic_file import CorruptFile
 from dledger.log.folder import LOG_FOLDER, STATE_FOLDER
 from dledger.log.identity import Identity
 from dledger.log.image import LogImage
-from dledger.log.space import is_full
 from dledger.snapshot import making
 from dledger.snapshot.manifest import MANIFEST_FILE, Manifest, read_manifest, write_manifest
 from dledger.store.store import Row, StateStore
@@ -59,6 +58,15 @@ class Making:
     """Why it failed; empty: it is being made."""
 
 
+class Kept(NamedTuple):
+    """A snapshot by the name of its folder."""
+
+    name: str
+    manifest: Manifest | None
+    problem: str = ""
+    """Why its manifest cannot be read."""
+
+
 class Snapshots:
     """The snapshots of one group. Used by the loop's thread."""
 
@@ -79,16 +87,29 @@ class Snapshots:
         self._identity = identity
         self._open_store = open_store
         self.making: Making | None = None
+        self.has_any = False
+        """True: a snapshot may keep the space of segments that the log has let go."""
+        self._turn = asyncio.Lock()
+        """Of calls that change which snapshots there are."""
         self._task: asyncio.Task[None] | None = None
         self._ended = False
         self._log = structlog.get_logger().bind(group=view.names.group, member=view.names.member)
 
     def begin(self) -> None:
-        """Remove what an earlier process did not finish. Blocks; called once."""
-        if self._fs.exists(self.folder):
-            for name in self._fs.names(self.folder):
-                if not self._fs.exists(f"{self.folder}/{name}/{MANIFEST_FILE}"):
+        """Remove what an earlier process did not finish. Blocks; called once.
+
+        What is left of it keeps no member from starting, and nothing else is touched.
+        """
+        try:
+            if not self._fs.exists(self.folder):
+                return
+            names = self._fs.names(self.folder)
+            self.has_any = any(not name.endswith(_UNFINISHED) for name in names)
+            for name in names:
+                if name.endswith(_UNFINISHED):
                     _remove(self._fs, f"{self.folder}/{name}")
+        except OSError as error:
+            self._log.warning("an unfinished snapshot is not removed", reason=str(error))
 
     async def create(self, name: str) -> None:
         """Begin to make a snapshot; `making` says how it goes, `listed` has it once it is whole.
@@ -97,27 +118,31 @@ class Snapshots:
         name, or too many. BUSY: another one is being made. NO_LEADER, NOT_FORMED.
         """
         _check_name(name)
-        self._check_idle()
-        found = await self.listed()
-        if any(each.name == name for each in found):
-            raise invalid(f"name {name!r}: there is a snapshot of this name; delete it first")
-        if len(found) >= SNAPSHOTS_MAX:
-            raise invalid(f"{len(found)} snapshots, at most {SNAPSHOTS_MAX}: delete one first")
-        await self._view.confirm()
-        self._check_idle()  # others may have come meanwhile
-        self.making = Making(name)
-        self._task = asyncio.get_running_loop().create_task(self._make(name))
+        async with self._turn:
+            if self._task is not None and not self._task.done() and self.making is not None:
+                raise DledgerError(Code.BUSY, f"snapshot {self.making.name} is being made")
+            found = await self.listed()
+            if await self._asked(lambda: self._fs.exists(f"{self.folder}/{name}")):
+                raise invalid(f"name {name!r}: there is a snapshot of this name; delete it first")
+            if len(found) >= SNAPSHOTS_MAX:
+                raise invalid(f"{len(found)} snapshots, at most {SNAPSHOTS_MAX}: delete one first")
+            await self._view.confirm()
+            self._check_wanted()
+            self.making, self.has_any = Making(name), True
+            self._task = asyncio.get_running_loop().create_task(self._make(name))
 
-    async def listed(self) -> list[Manifest]:
-        """Return the snapshots that are whole, by name."""
-        return await self._in_thread(self._listed)
+    async def listed(self) -> list[Kept]:
+        """Return the snapshots that are whole, by name, and those whose manifest is damaged."""
+        return await self._asked(self._listed)
 
     async def delete(self, name: str) -> None:
         """Delete a snapshot; NOT_FOUND."""
         _check_name(name)
-        if name not in [each.name for each in await self.listed()]:
-            raise DledgerError(Code.NOT_FOUND, f"no snapshot is called {name!r}")
-        await self._in_thread(lambda: _remove(self._fs, f"{self.folder}/{name}"))
+        async with self._turn:
+            if name not in [each.name for each in await self.listed()]:
+                raise DledgerError(Code.NOT_FOUND, f"no snapshot is called {name!r}")
+            await self._asked(lambda: self._delete(name))
+            self.has_any = bool(await self.listed())
 
     async def stop(self) -> None:
         """End what is being made, before log and store are closed."""
@@ -125,31 +150,25 @@ class Snapshots:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _check_idle(self) -> None:
-        if self._task is not None and not self._task.done() and self.making is not None:
-            raise DledgerError(Code.BUSY, f"snapshot {self.making.name} is being made")
-
     async def _make(self, name: str) -> None:
-        began = self._view.clock.monotonic()
+        began, why = self._view.clock.monotonic(), "it ended by a bug; see the log"
+        manifest: Manifest | None = None
         try:
             manifest = await self._write(name)
-        except STORAGE_ERRORS as error:
-            self._failed(name, f"the disk failed: {error}")
-            if not (isinstance(error, OSError) and is_full(error)):
-                self._view.host.failed(error)  # it reads what the member lives by (I16)
-            return
+        except making.SourceFailed as failed:
+            why = f"what the member lives by cannot be read: {failed.error}"
+            self._view.host.failed(failed.error)  # (I16)
         except DledgerError as error:
-            self._failed(name, str(error))
-            return
-        self.making = None
-        taken = self._view.clock.monotonic() - began
-        self._log.info(
-            "snapshot made", snapshot=name, index=manifest.last_index, seconds=round(taken, 1)
-        )
-
-    def _failed(self, name: str, reason: str) -> None:
-        self.making = Making(name, reason)
-        self._log.warning("snapshot not made", snapshot=name, reason=reason)
+            why = str(error)
+        except OSError as error:
+            why = f"the folder cannot be written: {error}"
+        finally:
+            self.making = None if manifest is not None else Making(name, why)
+            if manifest is None:
+                self._log.warning("snapshot not made", snapshot=name, reason=why)
+        if manifest is not None:
+            taken = round(self._view.clock.monotonic() - began, 1)
+            self._log.info("snapshot made", snapshot=name, index=manifest.last_index, seconds=taken)
 
     async def _write(self, name: str) -> Manifest:
         fs, part = self._fs, f"{self.folder}/{name}{_UNFINISHED}"
@@ -160,8 +179,11 @@ class Snapshots:
             await asyncio.sleep(SAVED_SECONDS)
         try:
             with view.log.head_kept():
+                while view.log.is_trimming:  # what was planned before
+                    self._check_wanted()
+                    await asyncio.sleep(SAVED_SECONDS)
                 applied = await self._in_thread(partial(self._save_state, part))
-                image = view.log.image(LogIndex(applied.index))
+                image = self._image(LogIndex(applied.index))
                 await self._in_thread(partial(self._save_log, part, image))
             manifest = Manifest(
                 name, view.names.cluster, view.names.group, tuple(view.names.addresses),
@@ -175,9 +197,26 @@ class Snapshots:
             raise
         return manifest
 
+    def _image(self, last: LogIndex) -> LogImage:
+        try:
+            return self._view.log.image(last)
+        except STORAGE_ERRORS as error:
+            raise making.SourceFailed(error) from error
+
+    async def _asked(self, job: Callable[[], T]) -> T:
+        """Run a job for a caller, who hears what the disk said."""
+        try:
+            return await self._in_thread(job)
+        except OSError as error:
+            raise DledgerError(Code.STORAGE_FAILED, f"{self.folder}: {error}") from error
+
+    async def _in_thread(self, job: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, job)
+
     # In the thread.
 
     def _save_state(self, part: str) -> making.Applied:
+        _remove(self._fs, part)
         making.make_folder(self._fs, part)
         rows = self._rows()
         applied = making.save_rows(rows, lambda: self._open_store(f"{part}/{STATE_FOLDER}"))
@@ -187,7 +226,7 @@ class Snapshots:
     def _rows(self) -> Iterator[Row]:
         """Iterate over the saved rows while the disk has room; rest half of the time."""
         began = time.monotonic()
-        for count, row in enumerate(self._store.saved_rows(), 1):
+        for count, row in enumerate(making.from_source(self._store.saved_rows()), 1):
             yield row
             if count % ROWS_A_LOOK == 0:
                 self._check_wanted()
@@ -213,22 +252,26 @@ class Snapshots:
         self._fs.rename(part, f"{self.folder}/{manifest.name}")
         self._fs.sync_folder(self.folder)
 
-    def _listed(self) -> list[Manifest]:
+    def _delete(self, name: str) -> None:
+        """Take its name first: what is left after an end in between goes with the next start."""
+        part = f"{self.folder}/{name}{_UNFINISHED}"
+        _remove(self._fs, part)
+        self._fs.rename(f"{self.folder}/{name}", part)
+        self._fs.sync_folder(self.folder)
+        _remove(self._fs, part)
+
+    def _listed(self) -> list[Kept]:
         if not self._fs.exists(self.folder):
             return []
-        found: list[Manifest] = []
+        found: list[Kept] = []
         for name in self._fs.names(self.folder):
-            if not name.endswith(_UNFINISHED):
-                manifest = read_manifest(self._fs, f"{self.folder}/{name}")
-                if manifest is not None:
-                    found.append(manifest)
+            folder = f"{self.folder}/{name}"
+            if not name.endswith(_UNFINISHED) and self._fs.exists(f"{folder}/{MANIFEST_FILE}"):
+                try:
+                    found.append(Kept(name, read_manifest(self._fs, folder)))
+                except CorruptFile as error:
+                    found.append(Kept(name, None, str(error)))
         return found
-
-    async def _in_thread(self, job: Callable[[], T]) -> T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(None, job)
-        except CorruptFile as error:
-            raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
 
 
 def _check_name(name: str) -> None:
@@ -240,12 +283,9 @@ def _check_name(name: str) -> None:
 
 
 def _remove(fs: FileSystem, folder: str) -> None:
-    """Remove a snapshot: first the file that makes it one."""
+    """Remove the folder of an unfinished snapshot, if there is one."""
     if not fs.exists(folder):
         return
-    if fs.exists(f"{folder}/{MANIFEST_FILE}"):
-        fs.unlink(f"{folder}/{MANIFEST_FILE}")
-        fs.sync_folder(folder)
     for path in list(making.files_in(fs, folder)):
         fs.unlink(path)
     for name in (LOG_FOLDER, STATE_FOLDER):

@@ -84,7 +84,7 @@ def decide(
     # One first entry is enough for a quarantine: all formed peers are in the same group.
     told = {peer: view for peer, view in formed.items() if view.genesis}
     for peer, view in sorted(told.items()):
-        wrong = _mismatch(view, cluster, group, members)
+        wrong = _mismatch(view, group, members)
         if wrong:
             return Decision(Forming.WAIT, reason=f"{peer} {wrong}")
     if formed:
@@ -117,13 +117,14 @@ def decide(
     return Decision(Forming.FORM, genesis=genesis_of(cluster, group, met))
 
 
-def _mismatch(view: Hello, cluster: str, group: str, members: Sequence[MemberId]) -> str:
+def _mismatch(view: Hello, group: str, members: Sequence[MemberId]) -> str:
     try:
         genesis = parse_genesis(view.genesis)
     except CorruptEntry as error:
         return f"tells a first entry that cannot be read: {error}"
-    if (genesis.cluster, genesis.group) != (cluster, group):
-        return f"belongs to {genesis.cluster}/{genesis.group}, this member to {cluster}/{group}"
+    # The cluster is that of the hello. A restored group keeps the first entry of the old cluster.
+    if genesis.group != group:
+        return f"belongs to group {genesis.group}, this member to {group}"
     if genesis.group_id != view.group_id:
         return "contradicts itself about its group id"
     names = sorted(name for name, _ in genesis.members)

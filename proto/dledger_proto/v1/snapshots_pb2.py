@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64ledger/v1/snapshots.proto\x12\ndledger.v1\"\x8f\x01\n\x08Snapshot\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x13\n\x0b\x66irst_index\x18\x03 \x01(\x04\x12\x12\n\nlast_index\x18\x04 \x01(\x04\x12\x0f\n\x07time_ms\x18\x05 \x01(\x03\x12\x0f\n\x07made_ms\x18\x06 \x01(\x03\x12\x0c\n\x04size\x18\x07 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x08 \x01(\t\"5\n\x15\x43reateSnapshotRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x15\n\x13\x43reateSnapshotReply\"&\n\x14ListSnapshotsRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"^\n\x12ListSnapshotsReply\x12\'\n\tsnapshots\x18\x01 \x03(\x0b\x32\x14.dledger.v1.Snapshot\x12\x0e\n\x06making\x18\x02 \x01(\t\x12\x0f\n\x07problem\x18\x03 \x01(\t\"5\n\x15\x44\x65leteSnapshotRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x15\n\x13\x44\x65leteSnapshotReply2\xf1\x01\n\tSnapshots\x12L\n\x06\x43reate\x12!.dledger.v1.CreateSnapshotRequest\x1a\x1f.dledger.v1.CreateSnapshotReply\x12H\n\x04List\x12 .dledger.v1.ListSnapshotsRequest\x1a\x1e.dledger.v1.ListSnapshotsReply\x12L\n\x06\x44\x65lete\x12!.dledger.v1.DeleteSnapshotRequest\x1a\x1f.dledger.v1.DeleteSnapshotReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64ledger/v1/snapshots.proto\x12\ndledger.v1\"\xa0\x01\n\x08Snapshot\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x13\n\x0b\x66irst_index\x18\x03 \x01(\x04\x12\x12\n\nlast_index\x18\x04 \x01(\x04\x12\x0f\n\x07time_ms\x18\x05 \x01(\x03\x12\x0f\n\x07made_ms\x18\x06 \x01(\x03\x12\x0c\n\x04size\x18\x07 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x08 \x01(\t\x12\x0f\n\x07problem\x18\t \x01(\t\"5\n\x15\x43reateSnapshotRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x15\n\x13\x43reateSnapshotReply\"&\n\x14ListSnapshotsRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"^\n\x12ListSnapshotsReply\x12\'\n\tsnapshots\x18\x01 \x03(\x0b\x32\x14.dledger.v1.Snapshot\x12\x0e\n\x06making\x18\x02 \x01(\t\x12\x0f\n\x07problem\x18\x03 \x01(\t\"5\n\x15\x44\x65leteSnapshotRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x15\n\x13\x44\x65leteSnapshotReply2\xf1\x01\n\tSnapshots\x12L\n\x06\x43reate\x12!.dledger.v1.CreateSnapshotRequest\x1a\x1f.dledger.v1.CreateSnapshotReply\x12H\n\x04List\x12 .dledger.v1.ListSnapshotsRequest\x1a\x1e.dledger.v1.ListSnapshotsReply\x12L\n\x06\x44\x65lete\x12!.dledger.v1.DeleteSnapshotRequest\x1a\x1f.dledger.v1.DeleteSnapshotReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,19 +32,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger_proto.v1.snapshots_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SNAPSHOT']._serialized_start=43
-  _globals['_SNAPSHOT']._serialized_end=186
-  _globals['_CREATESNAPSHOTREQUEST']._serialized_start=188
-  _globals['_CREATESNAPSHOTREQUEST']._serialized_end=241
-  _globals['_CREATESNAPSHOTREPLY']._serialized_start=243
-  _globals['_CREATESNAPSHOTREPLY']._serialized_end=264
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=266
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=304
-  _globals['_LISTSNAPSHOTSREPLY']._serialized_start=306
-  _globals['_LISTSNAPSHOTSREPLY']._serialized_end=400
-  _globals['_DELETESNAPSHOTREQUEST']._serialized_start=402
-  _globals['_DELETESNAPSHOTREQUEST']._serialized_end=455
-  _globals['_DELETESNAPSHOTREPLY']._serialized_start=457
-  _globals['_DELETESNAPSHOTREPLY']._serialized_end=478
-  _globals['_SNAPSHOTS']._serialized_start=481
-  _globals['_SNAPSHOTS']._serialized_end=722
+  _globals['_SNAPSHOT']._serialized_end=203
+  _globals['_CREATESNAPSHOTREQUEST']._serialized_start=205
+  _globals['_CREATESNAPSHOTREQUEST']._serialized_end=258
+  _globals['_CREATESNAPSHOTREPLY']._serialized_start=260
+  _globals['_CREATESNAPSHOTREPLY']._serialized_end=281
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=283
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=321
+  _globals['_LISTSNAPSHOTSREPLY']._serialized_start=323
+  _globals['_LISTSNAPSHOTSREPLY']._serialized_end=417
+  _globals['_DELETESNAPSHOTREQUEST']._serialized_start=419
+  _globals['_DELETESNAPSHOTREQUEST']._serialized_end=472
+  _globals['_DELETESNAPSHOTREPLY']._serialized_start=474
+  _globals['_DELETESNAPSHOTREPLY']._serialized_end=495
+  _globals['_SNAPSHOTS']._serialized_start=498
+  _globals['_SNAPSHOTS']._serialized_end=739
 # @@protoc_insertion_point(module_scope)

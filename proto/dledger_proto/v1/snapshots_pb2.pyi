@@ -30,6 +30,7 @@ class Snapshot(_message.Message):
     MADE_MS_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     path: _builtins.str
     """on the member's host"""
@@ -43,6 +44,8 @@ class Snapshot(_message.Message):
     """bytes of its files"""
     digest: _builtins.str
     """of the state, hexadecimal"""
+    problem: _builtins.str
+    """why it cannot be used; empty: it can"""
     def __init__(
         self,
         *,
@@ -54,10 +57,11 @@ class Snapshot(_message.Message):
         made_ms: _builtins.int = ...,
         size: _builtins.int = ...,
         digest: _builtins.str = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "first_index", b"first_index", "last_index", b"last_index", "made_ms", b"made_ms", "name", b"name", "path", b"path", "size", b"size", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "first_index", b"first_index", "last_index", b"last_index", "made_ms", b"made_ms", "name", b"name", "path", b"path", "problem", b"problem", "size", b"size", "time_ms", b"time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,7 +54,7 @@ SNAPSHOT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "restored-in-an-old-term",
         "restored members begin in term 0, below the terms of their log",
-        [Edit("dledger.snapshot.restoring:restore_to", "Term(manifest.term)", "Term(0)")],
+        [Edit("dledger.snapshot.restoring:restore_to", "Term(applied.term)", "Term(0)")],
         [f"{TESTS}.test_a_snapshot_holds_what_is_applied_and_nothing_behind_it"],
     ),
     Mutant(
@@ -68,5 +68,41 @@ SNAPSHOT_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{TESTS}.test_no_member_starts_with_a_snapshot"],
+    ),
+    Mutant(
+        "snapshot-without-a-segment",
+        "a segment that is missing when the log is linked is left out",
+        [
+            Edit(
+                "dledger.snapshot.making:save_log",
+                "name.endswith(INDEX_SUFFIX) and not",
+                "not",
+            )
+        ],
+        [f"{TESTS}.test_a_segment_that_is_missing_makes_no_snapshot"],
+    ),
+    Mutant(
+        "snapshot-beside-a-planned-trim",
+        "segments that are about to go are taken for parts of the snapshot",
+        [
+            Edit(
+                "dledger_broker.snapshots.keeping:Snapshots._write",
+                "while view.log.is_trimming:",
+                "while False:",
+            )
+        ],
+        [f"{TESTS}.test_a_trim_that_was_planned_before_comes_first"],
+    ),
+    Mutant(
+        "wiped-member-of-a-restored-cluster",
+        "a member that lost its disk does not know its restored group by the old first entry",
+        [
+            Edit(
+                "dledger.raft.membership.formation:_mismatch",
+                "if genesis.group != group:",
+                "if genesis.cluster == 'old' or genesis.group != group:",
+            )
+        ],
+        ["unit.raft.test_formation.test_a_restored_group_keeps_the_first_entry_of_the_old_cluster"],
     ),
 )

@@ -55,7 +55,17 @@ def decided(
 def test_row_a_another_group_is_refused() -> None:
     step, reason = decided({"b": formed("b", LIVES["a"])}, group="other")
     assert step is Forming.WAIT
-    assert "belongs to c/g" in reason
+    assert "belongs to group g" in reason
+
+
+def test_a_restored_group_keeps_the_first_entry_of_the_old_cluster() -> None:
+    lives = {**LIVES, "a": life("older")}
+    genesis = genesis_of("old", "g", lives)
+    restored = hello_of(
+        LIVES["b"], group_id=group_id_of("old", "g", lives), recorded=life("older"), genesis=genesis
+    )
+    step, reason = decided({"b": restored})
+    assert (step, reason) == (Forming.QUARANTINE, "")
 
 
 def test_row_a_another_member_list_is_refused() -> None:

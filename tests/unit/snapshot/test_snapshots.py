@@ -1,7 +1,7 @@
 """Snapshots of a running member: what is in them, what is not, and the cluster made of one."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from dledger.snapshot.restoring import NoSnapshot, manifest_of, restore_to
 from dledger.state.machine import StateMachine
 from dledger.state.saved import SavedState
 from dledger.store.lmdb_store import LmdbStore
+from dledger.store.store import Row
 from dledger.types import LogIndex, MemberId, Term
 from dledger_broker.cli.offline.repair import find_damage
 from dledger_broker.group.group_view import GroupView
@@ -32,6 +33,7 @@ from tests.unit.log.support import SMALL, Member, frames_of
 
 MAP_SIZE = 1 << 26
 MEMBERS = ("m1", "m2", "m3")
+MEMBERS_1 = MemberId("m1")
 FS = OsFileSystem()
 
 
@@ -92,6 +94,10 @@ def with_member(scenario: Callable[[Running], Coroutine[Any, Any, None]]) -> Non
 
     with TemporaryDirectory() as folder:
         asyncio.run(run(Path(folder)))
+
+
+def read(path: str) -> str:
+    return Path(path).read_text()
 
 
 def write(path: str, content: bytes) -> None:
@@ -211,21 +217,119 @@ def test_two_restores_make_members_of_different_lives() -> None:
     with_member(scenario)
 
 
-def test_what_an_earlier_process_did_not_finish_is_removed() -> None:
+def test_what_an_earlier_process_did_not_finish_is_removed_and_nothing_else() -> None:
     async def scenario(running: Running) -> None:
+        kept = running.kept
         snapshot = await running.made("daily")
-        await running.made("weekly")
-        FS.unlink(f"{snapshot}/{MANIFEST_FILE}")
-        assert [each.name for each in await running.kept.listed()] == ["weekly"]
-        with pytest.raises(NoSnapshot, match="not whole"):
-            manifest_of(FS, snapshot)
-        running.kept.begin()
-        assert not FS.exists(snapshot)
-        await running.kept.delete("weekly")
-        assert FS.names(running.kept.folder) == []
+        FS.rename(snapshot, f"{kept.folder}/weekly.part")
+        write(f"{kept.folder}/daily.tar.gz", b"packed")
+        FS.make_folder(f"{kept.folder}/mine/deeper")
+        kept.begin()
+        assert FS.names(kept.folder) == ["daily.tar.gz", "mine"]
+        assert await kept.listed() == []
+        with pytest.raises(DledgerError, match="there is a snapshot of this name"):
+            await kept.create("mine")
         with pytest.raises(DledgerError) as refused:
-            await running.kept.delete("weekly")
+            await kept.delete("mine")
         assert refused.value.code is Code.NOT_FOUND
+        FS.make_folder(f"{kept.folder}/odd.part/log/deeper")
+        kept.begin()  # what cannot be removed keeps no member from starting
+
+    with_member(scenario)
+
+
+def test_a_snapshot_is_deleted_once_however_often_it_is_asked() -> None:
+    async def scenario(running: Running) -> None:
+        await running.made("daily")
+        calls = [running.kept.delete("daily") for _ in range(4)]
+        ended = await asyncio.gather(*calls, running.kept.create("daily"), return_exceptions=True)
+        assert [each for each in ended if each is None] == [None, None]
+        codes = [each.code for each in ended if isinstance(each, DledgerError)]
+        assert codes == [Code.NOT_FOUND] * 3
+        assert running.kept._task is not None
+        await running.kept._task
+        assert [each.name for each in await running.kept.listed()] == ["daily"]
+        assert running.failures == []
+
+    with_member(scenario)
+
+
+def test_two_calls_for_one_name_make_one_snapshot() -> None:
+    async def scenario(running: Running) -> None:
+        ended = await asyncio.gather(
+            running.kept.create("x"), running.kept.create("x"), return_exceptions=True
+        )
+        assert ended[0] is None
+        assert isinstance(ended[1], DledgerError)
+        assert ended[1].code in (Code.BUSY, Code.INVALID_ARGUMENT)
+        assert running.kept._task is not None
+        await running.kept._task
+        assert running.failures == []
+
+    with_member(scenario)
+
+
+def test_a_target_that_fails_harms_nobody_and_a_source_that_fails_ends_the_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(running: Running) -> None:
+        async def tried() -> str:
+            await running.kept.create("daily")
+            assert running.kept._task is not None
+            await running.kept._task
+            assert running.kept.making is not None
+            return running.kept.making.problem
+
+        def refuse(*_: object) -> None:
+            raise OSError("cross-device link")
+
+        monkeypatch.setattr(FS, "link", refuse)
+        assert "cross-device link" in await tried()
+        assert running.failures == []
+        assert FS.names(running.kept.folder) == []
+        monkeypatch.undo()
+        broken = OSError("a broken row")
+        monkeypatch.setattr(running.store, "saved_rows", lambda: failing(broken))
+        assert "a broken row" in await tried()
+        assert running.failures == [broken]
+
+    with_member(scenario)
+
+
+def failing(error: OSError) -> Iterator[Row]:
+    """Return rows of which the first cannot be read."""
+    raise error
+    yield b"", b""
+
+
+def test_a_trim_that_was_planned_before_comes_first() -> None:
+    async def scenario(running: Running) -> None:
+        log = running.member.log
+        running.append_more(60)
+        assert log.trim_head(log.last_position, LogIndex(running.machine.applied_index)) != []
+        await running.kept.create("daily")
+        for _ in range(3):
+            await asyncio.sleep(0.1)
+            assert running.kept.making is not None
+        running.member.sync()
+        assert running.kept._task is not None
+        await running.kept._task
+        snapshot = f"{running.kept.folder}/daily"
+        assert manifest_of(FS, snapshot).first_index == log.first_index > 1
+        assert list(find_damage(Path(restored(snapshot, running.folder / "new")[MEMBERS_1]))) == []
+
+    with_member(scenario)
+
+
+def test_a_segment_that_is_missing_makes_no_snapshot() -> None:
+    async def scenario(running: Running) -> None:
+        folder = f"{running.path}/log"
+        FS.unlink(f"{folder}/{next(name for name in FS.names(folder) if name.endswith('.log'))}")
+        await running.kept.create("daily")
+        assert running.kept._task is not None
+        await running.kept._task
+        assert running.kept.making is not None
+        assert "No such file" in running.kept.making.problem
 
     with_member(scenario)
 
@@ -233,7 +337,11 @@ def test_what_an_earlier_process_did_not_finish_is_removed() -> None:
 def test_a_low_disk_makes_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(running: Running) -> None:
         monkeypatch.setattr(running.member.log.space, "can_spare", lambda _: False)
+        with pytest.raises(DledgerError, match="would make the disk low"):
+            await running.kept.create("daily")
+        monkeypatch.undo()
         await running.kept.create("daily")
+        monkeypatch.setattr(running.member.log.space, "can_spare", lambda _: False)
         assert running.kept._task is not None
         await running.kept._task
         assert running.kept.making is not None
@@ -273,11 +381,28 @@ def test_a_taken_name_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_a_damaged_manifest_or_checkpoint_is_said() -> None:
     async def scenario(running: Running) -> None:
         snapshot = await running.made("daily")
+        path = f"{snapshot}/{MANIFEST_FILE}"
+        content = read(path)
+        for changed in (
+            content.replace('"term": 2', '"term": 0'),
+            content.replace('"m1"', '"../m1"'),
+            content.replace('"g1"', '"../g1"'),
+            content.replace("snapshot 1", "snapshot 2"),
+            content.replace('"last_index": ', '"last_index": 9'),
+            "{}",
+            "[]",
+        ):
+            assert changed != content
+            write(path, changed.encode())
+            with pytest.raises(NoSnapshot):
+                restored(snapshot, running.folder / "new")
+            assert not FS.exists(str(running.folder / "new"))
+        (kept,) = await running.kept.listed()
+        assert (kept.name, kept.manifest, MANIFEST_FILE in kept.problem) == ("daily", None, True)
+        await running.kept.delete("daily")
+        snapshot = await running.made("daily")
         write(f"{snapshot}/checkpoint", b"short")
         with pytest.raises(NoSnapshot, match="checkpoint"):
             restored(snapshot, running.folder / "new")
-        write(f"{snapshot}/{MANIFEST_FILE}", b"{}")
-        with pytest.raises(NoSnapshot, match=MANIFEST_FILE):
-            manifest_of(FS, snapshot)
 
     with_member(scenario)

@@ -27,7 +27,7 @@ from dledger_proto.v1.snapshots_pb2 import (
 )
 from dledger_proto.v1.snapshots_pb2_grpc import SnapshotsStub
 
-COLUMNS: Final = ("group", "member", "name", "last_index", "time", "size", "path")
+COLUMNS: Final = ("group", "member", "name", "last_index", "time", "size", "path", "problem")
 LOOK_SECONDS: Final = 0.5
 
 Name = Annotated[str, typer.Argument(help="Of the snapshot.", show_default=False)]
@@ -65,17 +65,18 @@ def create(
     """Make a snapshot of each broker group: a consistent copy of its log and state.
 
     One member of each group makes it, in its own data folder, and goes on with its work meanwhile.
+    The control group comes last: it must know all decisions that the others have taken over.
     By default that is a member that does not lead. Sealed segments of the log are hard links, so
     they take no room until the member lets them go. Copy the folder that the answer names to
     another machine. `dledger restore` makes a new cluster of it; `dledger inspect` and Spark read
     it as they read the folder of a stopped member.
     """
     with Cluster(name_servers, timeout) as cluster:
-        chosen = _one_of_each(_places(cluster, group, member))
-        for place in chosen:
+        rows: list[dict[str, object]] = []
+        for place in _one_of_each(_places(cluster, group, member)):
             request = CreateSnapshotRequest(member=place.member, name=name)
             _call(cluster, place, lambda channel: SnapshotsStub(channel).Create, request)
-        rows = [_row(place, _whole(cluster, place, name)) for place in chosen]
+            rows.append(_row(place, _whole(cluster, place, name)))
     print_rows(rows, COLUMNS, as_json=as_json)
 
 
@@ -122,10 +123,10 @@ def delete(
 
 
 def _places(cluster: Cluster, group: str, member: str) -> Iterator[Place]:
-    """Iterate over the members that are asked: those that do not lead come first."""
+    """Iterate over the members that are asked: the control group last, of a group its leader."""
     cluster.group(group)  # ends the command when the group is not known, or nobody is
     found = False
-    for route in cluster.routes().groups:
+    for route in sorted(cluster.routes().groups, key=lambda route: route.control_group):
         if group not in ("", route.group):
             continue
         for each in sorted(route.members, key=lambda each: each.member == route.leader):
@@ -182,8 +183,9 @@ def _row(place: Place, snapshot: Snapshot) -> dict[str, object]:
         "member": place.member,
         "name": snapshot.name,
         "last_index": snapshot.last_index,
-        "time": shown_time(snapshot.time_ms),
+        "time": "" if snapshot.problem else shown_time(snapshot.time_ms),
         "size": snapshot.size,
         "path": snapshot.path,
         "digest": snapshot.digest,
+        "problem": snapshot.problem,
     }
