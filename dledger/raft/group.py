@@ -269,7 +269,9 @@ class RaftGroup:
         else:
             self._barriers.add(done)
 
-    def transfer(self, target: MemberId | None, done: OnTransferred, now: float) -> None:
+    def transfer(
+        self, target: MemberId | None, done: OnTransferred, now: float, *, drains: bool = True
+    ) -> None:
         """Hand leadership to `target`, or to the most complete healthy member."""
         self._context.now = now
         if self._stopped or not self._context.formed:
@@ -278,7 +280,7 @@ class RaftGroup:
         with self._guard:
             self._cutting.cut(everything=True)
             self._replication.pump()
-            self._transfer.begin(target, done)
+            self._transfer.begin(target, done, drains=drains)
             self._advance()
 
     def stop_admission(self) -> None:

@@ -69,7 +69,7 @@ class Findings:
 
     def leave(self, key: Hashable, why: str) -> bool:
         """Something could not be mended; True when this was not known."""
-        is_new = self.left.get(key) != why
+        is_new = key not in self.left
         self.left[key] = why
         return is_new
 

@@ -17,6 +17,7 @@ and the time of a whole segment for each flipped bit, and readers would keep the
 from typing import Final
 
 from dledger.files import FileSystem
+from dledger.log.errors import LogFailed
 from dledger.log.memory.segment import file_offset
 from dledger.repair.scan import MISSING, Damage, Kind
 from dledger.types import Position
@@ -84,7 +85,10 @@ def _write(fs: FileSystem, damage: Damage, offset: int, content: bytes) -> None:
     file = fs.open(path, create=is_new)  # a file that was trimmed meanwhile is not made again
     try:
         file.pwritev([content], offset)
-        file.fdatasync()
+        try:
+            file.fdatasync()
+        except OSError as error:  # never tried again, also on a full disk (I16)
+            raise LogFailed(error) from error
     finally:
         file.close()
     if is_new:

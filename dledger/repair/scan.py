@@ -156,6 +156,7 @@ class _Scan:
     def whole(self) -> Iterator[int | Damage]:
         """Read all of it."""
         part = self._part
+        self._drop_cache()
         if self._pread(SEGMENT_HEADER_SIZE, 0) != part.header.encode():
             yield _of_header(part, "the header is not the one that was written")
         yield from self._walk(part.begin, part.end, part.committed)
@@ -166,6 +167,7 @@ class _Scan:
     def near(self, position: Position) -> Iterator[int | Damage]:
         """Read around a position."""
         part = self._part
+        self._drop_cache()
         if self._pread(SEGMENT_HEADER_SIZE, 0) != part.header.encode():
             yield _of_header(part, "the header is not the one that was written")
         yield from self._walk(self._known_before(position), position, part.last)
@@ -272,8 +274,11 @@ class _Scan:
     def _read(self, size: int, position: Position) -> bytes:
         return self._pread(size, file_offset(self._part.base, position))
 
+    def _drop_cache(self) -> None:
+        """Drop the pages of the whole file: of a part the kernel may keep those at its edges."""
+        self._file.drop_cache(self._file.size(), 0)
+
     def _pread(self, size: int, offset: int) -> bytes:
-        self._file.drop_cache(size, offset)
         data = self._file.pread(size, offset)
         self._taken += len(data)
         return data

@@ -128,6 +128,9 @@ RECONNECT_BACKOFF_MAX_MS: Final = 1_000
 assert DELETED_TOPIC_KEPT_MS >= 2 * CALL_TIMEOUT_MS_MAX, (
     "no creation is called too old within its caller's budget"
 )
+SCRUB_RATE_MIN: Final = 64 * KIB
+"""Bytes in a second. A slower scrub would be busy with one piece for many seconds."""
+
 assert BODY_SIZE_MAX + PROPERTIES_SIZE_MAX < BATCH_SIZE_MAX, "the largest record must fit a batch"
 assert BATCH_SIZE_MAX + 64 * KIB < ENTRY_SIZE_MAX, "the largest batch must fit an entry"
 assert ENTRY_SIZE_MAX + FRAME_SIZE_TARGET < FRAME_SIZE_MAX, "the largest entry must fit a frame"

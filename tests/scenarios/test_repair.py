@@ -1,9 +1,15 @@
 """Damage in the log of members that run: peers mend it, and nobody sees it (I15)."""
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
 from dledger.raft.api import Role
+from dledger.repair.findings import Scrubbed
 from dledger.types import EntryRef
+from dledger_broker.repair import scrub
+from dledger_broker.repair.fetching import fetch
 from tests.scenarios.stage import Stage
 from tests.sim.member.member import SimMember
 
@@ -49,11 +55,11 @@ def _says(member: SimMember) -> str:
     return member.process.runtime.view.findings.says
 
 
-def _scrub(stage: Stage, name: str) -> None:
+def _scrub(stage: Stage, name: str, bytes_per_second: int = 0) -> None:
     process = stage.members[name].process
     assert process is not None
     member = stage.members[name]
-    member.input(lambda: process.runtime.view.scrub_now(0))
+    member.input(lambda: process.runtime.view.scrub_now(bytes_per_second))
 
 
 @pytest.mark.parametrize("at", [0, 16, 40, 57, 72, 400], ids=str)
@@ -197,3 +203,75 @@ def test_a_member_that_is_alone_ends_as_before() -> None:
     assert "this member is alone" in _says(member)
     assert member.role is Role.LEADER
     assert not member.view.holds(ref)
+
+
+def _look_at(stage: Stage, name: str, position: int) -> None:
+    member = stage.members[name]
+    process = member.process
+    assert process is not None
+    member.input(lambda: process.runtime.view.look_at(position))
+
+
+def test_members_with_the_same_damage_do_not_wake_each_other_without_end() -> None:
+    stage = _written()
+    refs = {name: _damage(stage, name, 20) for name in "abc"}
+    asked: list[object] = []
+
+    def counted(*of: Any) -> Any:
+        asked.append(of)
+        return fetch(*of)
+
+    with patch.object(scrub, "fetch", counted):
+        for name, ref in refs.items():
+            _look_at(stage, name, ref.position)
+        stage.run_until(lambda: all(map(_says, _all(stage))), 10.0, "all say so")
+        before = len(asked)
+        for _ in range(200):
+            for name, ref in refs.items():
+                _look_at(stage, name, ref.position)
+            stage.run_for(0.1)
+    tries = 20.0 / scrub.AGAIN_SECONDS
+    assert len(asked) - before <= 6 * (tries + 1), "each of three asks two peers"
+
+
+def test_what_is_left_is_tried_again_while_a_slow_scrub_is_under_way() -> None:
+    stage = _written()
+    stage.isolate("b")
+    left = _damage(stage, "b", 10)
+    _look_at(stage, "b", left.position)
+    stage.run_until(lambda: bool(_says(stage.members["b"])), 60.0, "nobody can be asked")
+    _scrub(stage, "b", 1)
+    stage.run_for(1.0)
+    stage.join()
+    stage.run_until(lambda: _mended(stage, "b", left), 60.0, "a peer is there again")
+    met = _damage(stage, "b", 30)
+    _look_at(stage, "b", met.position)
+    stage.run_until(lambda: _mended(stage, "b", met), 5.0, "a read met it")
+    _scrub(stage, "b", 0)
+    stage.run_until(lambda: _scrubbed(stage, "b").ended_ms > 0, 5.0, "another one is asked for")
+    stage.finish()
+
+
+def _scrubbed(stage: Stage, name: str) -> Scrubbed:
+    process = stage.members[name].process
+    assert process is not None
+    return process.runtime.view.findings.scrub
+
+
+def test_a_leader_that_cannot_apply_hands_over() -> None:
+    stage = _written()
+    member = stage.members["a"]
+    process = member.process
+    assert process is not None
+    group = process.host.group
+
+    def wait() -> None:
+        group._applying.waits_for_mending = True
+
+    with patch.object(scrub.Scrub, "_go_on", lambda _: None):
+        member.input(wait)
+        stage.put("a", "not applied there")
+        _look_at(stage, "a", _ref(stage, "a", 20).position)
+        stage.run_until(lambda: stage.leader not in ("", "a"), 30.0, "another one leads")
+    member.input(process.host.log_mended)
+    stage.finish()

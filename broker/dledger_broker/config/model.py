@@ -46,6 +46,7 @@ from dledger_proto.limits import (
     PRODUCER_EXPIRY_MS,
     QUEUES_PER_TOPIC_MAX,
     RETENTION_FOREVER,
+    SCRUB_RATE_MIN,
     TIME_MS_MAX,
 )
 
@@ -224,7 +225,7 @@ class ScrubConfig(Section):
     """
 
     every_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX)] = 604_800_000
-    bytes_per_second: Annotated[int, Field(ge=KIB, le=100 * GIB)] = 8 * MIB
+    bytes_per_second: Annotated[int, Field(ge=SCRUB_RATE_MIN, le=100 * GIB)] = 8 * MIB
 
 
 RETENTION_MS_MIN: Final = 60_000

@@ -15,6 +15,7 @@ from dledger.log.errors import DamagedFile, SpanGone
 from dledger.log.reading.walk import BadFrame
 from dledger.types import LogIndex, Position, Span
 from dledger_broker.group.group_view import GroupView
+from dledger_broker.repair.fetching import MENDED_BYTES_MAX
 from dledger_proto.entry import CorruptEntry, ShortEntry, decode_entry, parse_entry_header
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import FRAME_SIZE_TARGET
@@ -30,6 +31,10 @@ async def entries_of(view: GroupView, asked: pb.ReadEntriesRequest) -> AsyncGene
     last = min(view.host.group.commit_index, log.durable_index)
     if not 0 < asked.first_index <= asked.last_index or asked.position >= asked.end_position:
         raise invalid(f"entries {asked.first_index} to {asked.last_index} are none")
+    if asked.end_position - asked.position > MENDED_BYTES_MAX:
+        raise invalid(
+            f"{asked.end_position - asked.position} bytes of entries, at most {MENDED_BYTES_MAX}"
+        )
     if asked.last_index > last:
         raise DledgerError(
             Code.UNAVAILABLE, f"up to entry {last} is committed here, not {asked.last_index}"

@@ -19,6 +19,8 @@ from dledger_proto.v1 import peers_pb2 as pb
 
 MENDED_BYTES_MAX: Final = 64 * MIB
 """A damage that is longer is not mended alone: it is held in memory while it is checked."""
+SLOWEST: Final = MIB
+"""Bytes in a second: a peer that is slower is given up."""
 PART_SECONDS: Final = 30.0
 """A peer that sends nothing for so long is given up."""
 
@@ -37,9 +39,10 @@ async def fetch(channels: Channels, giver: Giver, damage: Damage) -> bytes:
         request.SerializeToString(), metadata=giver.greeting
     )
     frames = bytearray()
+    until = asyncio.get_running_loop().time() + PART_SECONDS + size / SLOWEST
     try:
         while len(frames) < size:
-            async with asyncio.timeout(PART_SECONDS):
+            async with asyncio.timeout_at(until), asyncio.timeout(PART_SECONDS):
                 data = await raw.read_frame(call)
             part = b"" if data is None else status.parsed(pb.ReadEntriesPart, data).frames
             if not part:

@@ -34,7 +34,7 @@ from dledger.log.space import is_full
 from dledger.raft.driver.peer_link import LinkIdentity
 from dledger.raft.driver.worker import StartWorker, Worker
 from dledger.repair.mend import fitting, mend_alone, mend_entries
-from dledger.repair.scan import Damage, Kind, scan, scan_at
+from dledger.repair.scan import MISSING, Damage, Kind, scan, scan_at
 from dledger.repair.small_files import damaged_files
 from dledger.types import LogIndex, Position
 from dledger_broker.cluster.channels import Channels
@@ -48,6 +48,8 @@ from dledger_proto.errors import DledgerError
 
 AGAIN_SECONDS: Final = 5.0
 """How often a member tries to mend what is left."""
+UNSEEN_MAX: Final = 3
+"""So many looks that find nothing at a place that cannot be read are said."""
 REPORTED_MAX: Final = 1_000
 """So many places wait to be looked at; a scrub finds the others."""
 BAD_PEER: Final = (DledgerError, CorruptEntry, TimeoutError)
@@ -88,6 +90,12 @@ class Scrub:
         """What could not be mended yet, and is tried again."""
         self._free_at = 0.0
         """When the rate allows the next piece."""
+        self._try_at = 0.0
+        """Before that nothing that is left is tried again."""
+        self._unseen: dict[Position, int] = {}
+        """How often a scan found nothing at a place that could not be read."""
+        self._job: asyncio.Future[None] | None = None
+        """Done when the newest job of the thread has ended, also when nobody waits for it."""
         self._news = asyncio.Event()
         names = parts.view.names
         self._log = structlog.get_logger().bind(group=names.group, member=names.member)
@@ -108,8 +116,12 @@ class Scrub:
         return True
 
     def look_at(self, position: int) -> None:
-        """Look at a place as soon as may be: something there could not be read."""
-        if len(self._reported) < REPORTED_MAX:
+        """Look at a place as soon as may be: something there could not be read.
+
+        What is known to be damaged is tried again anyway. Else members with the same damage, which
+        ask each other, would wake each other without end.
+        """
+        if len(self._reported) < REPORTED_MAX and not self._is_left(Position(position)):
             self._reported.add(Position(position))
             self._news.set()
 
@@ -126,19 +138,23 @@ class Scrub:
         next_at = clock.monotonic() + self._random.uniform(0.0, every) if every else float("inf")
         try:
             while True:
-                await self._wait(next_at)
-                await self._mend_reported()
+                if self._wanted is None:
+                    await self._wait(next_at)
+                await self._mend_what_waits()
                 if self._wanted is not None or clock.monotonic() >= next_at:
                     if self._wanted is None:
                         next_at = clock.monotonic() + every
                     await self._scrub()
-                else:
-                    await self._try_again()
         except (OSError, LogFailed, NewerFormat) as error:
             self._view.host.failed(error)  # the disk refuses (I16)
 
     async def stop(self) -> None:
-        """Wait for the job that is under way. The task of `run` has been cancelled before."""
+        """Wait for the job that is under way. The task of `run` has been cancelled before.
+
+        A job that hangs keeps this waiting: it may still write, so nothing may be closed.
+        """
+        if self._job is not None:
+            await self._job
         if self._worker is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._worker.stop)
 
@@ -146,9 +162,9 @@ class Scrub:
 
     async def _wait(self, next_at: float) -> None:
         """Wait for news, for the next scrub, or until what is left is tried again."""
-        seconds = next_at - self._view.clock.monotonic()
         if self._left or self._view.host.group.waits_for_mending:
-            seconds = min(seconds, AGAIN_SECONDS)
+            next_at = min(next_at, self._try_at)
+        seconds = next_at - self._view.clock.monotonic()
         try:
             async with asyncio.timeout(None if seconds == float("inf") else max(seconds, 0.0)):
                 await self._news.wait()
@@ -157,12 +173,14 @@ class Scrub:
         self._news.clear()
 
     async def _keep_rate(self, size: int, bytes_per_second: int) -> None:
+        """Wait until the rate allows the next piece; what is met meanwhile is mended."""
         if not bytes_per_second:
             return
-        now = self._view.clock.monotonic()
-        self._free_at = max(self._free_at, now) + size / bytes_per_second
-        if self._free_at > now:
-            await asyncio.sleep(self._free_at - now)
+        clock = self._view.clock
+        self._free_at = max(self._free_at, clock.monotonic()) + size / bytes_per_second
+        while self._wanted is None and clock.monotonic() < self._free_at:
+            await self._mend_what_waits()
+            await self._wait(self._free_at)
 
     # A scrub.
 
@@ -195,7 +213,7 @@ class Scrub:
                 if damage is None:
                     if self._wanted is not None:
                         return False
-                    await self._mend_reported()
+                    await self._mend_what_waits()
                 elif damage.kind is Kind.INDEX and not damage.content:
                     has_index = False
                     self._findings.found(damage.key)
@@ -254,26 +272,42 @@ class Scrub:
             self._findings.mended(name)
             self._log.warning("damage mended", what=name, by="what this member knows itself")
 
-    async def _mend_reported(self) -> None:
-        """Look at the places that somebody could not read, and mend them."""
+    async def _mend_what_waits(self) -> None:
+        """Mend what was reported; try again what is left, if it is time."""
         while self._reported:
-            position = self._reported.pop()
-            part = self._part_at(position)
-            if part is None or self._is_left(position):
-                continue  # it was trimmed meanwhile, or is tried again anyway
-            found = scan_at(self._folder.fs, part, position)
-            async with aclosing(self._damages(found, 0)) as damages:
-                async for damage in damages:
-                    if damage is not None:
-                        self._check_committed(damage)
-                        await self._mend(damage)
+            await self._look_at(self._reported.pop())
+        if self._view.clock.monotonic() >= self._try_at:
+            self._try_at = self._view.clock.monotonic() + AGAIN_SECONDS
+            await self._try_again()
+            await self._give_away()
+        self._go_on()
+
+    async def _look_at(self, position: Position) -> None:
+        """Look at a place that somebody could not read, and mend it."""
+        part = self._part_at(position)
+        if part is None or self._is_left(position):
+            return  # it was trimmed meanwhile, or is tried again anyway
+        is_seen = False
+        async with aclosing(self._damages(scan_at(self._folder.fs, part, position), 0)) as damages:
+            async for damage in damages:
+                if damage is not None and self._may_mend(damage):
+                    is_seen = True
+                    await self._mend(damage)
+        self._note_look(position, is_seen=is_seen)
+
+    def _note_look(self, position: Position, *, is_seen: bool) -> None:
+        """Say it when reads fail again and again at a place where a scan finds nothing."""
+        if is_seen or len(self._unseen) > REPORTED_MAX:
+            self._unseen.clear()
+            return
+        self._unseen[position] = self._unseen.get(position, 0) + 1
+        if self._unseen[position] == UNSEEN_MAX:
+            what = f"reads fail at position {position}, and a scan finds nothing there"
+            self._findings.leave(("unseen", position, position), what)
+            self._log.error("damage not found", what=what)
 
     def _is_left(self, position: Position) -> bool:
-        """Tell whether a place is known to be damaged.
-
-        Else members with the same damage, which ask each other, would let each other look at it
-        without end.
-        """
+        """Tell whether a place is known to be damaged."""
         return any(left.start <= position < left.end for left in self._left_entries())
 
     def _left_entries(self) -> list[Damage]:
@@ -285,13 +319,18 @@ class Scrub:
                 await self._mend(damage)
             elif not any(left.part.path == damage.part.path for left in self._left_entries()):
                 await self._make_index(damage.part)
-        self._go_on()
 
-    def _check_committed(self, damage: Damage) -> None:
-        """End the member when what it needs to read is damaged and no peer can vouch for it."""
-        if damage.last > self._committed:
+    def _may_mend(self, damage: Damage) -> bool:
+        """Tell whether a damage that a read met is mended.
+
+        The member ends when it needs what is damaged and no peer can vouch for it.
+        """
+        if damage.last <= self._committed:
+            return True
+        if damage.kind is Kind.ENTRIES:
             what = f"{damage.describe()}: {damage.why}, and not all of it is committed"
             self._view.host.end_by(DamagedLog(damage.part.path, damage.start, "READ", what))
+        return False
 
     def _go_on(self) -> None:
         """Let apply go on, unless it waits for an entry that is still damaged."""
@@ -326,7 +365,6 @@ class Scrub:
                 self._log.error(
                     "damage not mended", what=damage.describe(), found=damage.why, reason=why_not
                 )
-                await self._give_away()
             return
         self._left.pop(key, None)
         self._findings.mended(key)
@@ -338,7 +376,7 @@ class Scrub:
         view = self._view
         if view.leads and view.host.group.waits_for_mending:
             with suppress(DledgerError):  # it leads on; its followers may be worse
-                await view.host.transfer(None)
+                await view.host.transfer(None, drains=False)  # what waits can't be applied
 
     def _is_trimmed(self, damage: Damage) -> bool:
         return damage.part.base < self._view.log.first_position
@@ -353,6 +391,10 @@ class Scrub:
                 return "its entries are damaged", ""
             self._view.log.store_index(damage.part.base, damage.content)
             self._view.host.log_mended()
+        elif damage.why == MISSING and not damage.part.index_path:
+            what = "the file of the newest segment is gone: rounds write into what has no name"
+            self._view.host.end_by(DamagedLog(damage.part.path, damage.start, "READ", what))
+            return what, ""
         else:
             await self._do(partial(mend_alone, fs, damage))
         return "", itself
@@ -374,15 +416,18 @@ class Scrub:
                 continue
             await self._do(partial(mend_entries, self._folder.fs, damage, content))
             return "", giver.member
-        return "no peer has it whole: " + "; ".join(refusals), ""
+        return "no peer has it whole: " + "; ".join(sorted(refusals)), ""
 
     async def _do(self, job: Callable[[], Result]) -> Result:
         """Run a job in a thread of its own; one at a time."""
         if self._worker is None:
             self._worker = self._start_worker(f"scrub {self._view.names.group}")
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        ended = self._job = loop.create_future()
 
         def done(result: Result | None, error: BaseException | None) -> None:
+            ended.set_result(None)
             if future.done():
                 return
             if error is None:

@@ -15,6 +15,7 @@ from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_broker.usecases import holds
 from dledger_broker.usecases.queues import resolve
 from dledger_proto.errors import Code, DledgerError, invalid
+from dledger_proto.limits import SCRUB_RATE_MIN
 from dledger_proto.v1 import broker_pb2 as pb
 
 
@@ -102,6 +103,10 @@ async def group_status(call: Call, _request: pb.StatusRequest) -> pb.StatusReply
 
 async def scrub(call: Call, request: pb.ScrubRequest) -> pb.ScrubReply:
     """Begin a scrub of this member."""
+    if 0 < request.bytes_per_second < SCRUB_RATE_MIN:
+        raise invalid(
+            f"bytes_per_second {request.bytes_per_second}, must be 0 or at least {SCRUB_RATE_MIN}"
+        )
     return pb.ScrubReply(number=call.messaging.view.scrub_now(request.bytes_per_second))
 
 

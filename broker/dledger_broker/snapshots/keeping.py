@@ -128,6 +128,8 @@ class Snapshots:
                 raise invalid(f"{len(found)} snapshots, at most {SNAPSHOTS_MAX}: delete one first")
             await self._view.confirm()
             self._check_wanted()
+            if self._view.findings.says:
+                raise DledgerError(Code.STORAGE_FAILED, self._view.findings.says)
             self.making, self.has_any = Making(name), True
             self._task = asyncio.get_running_loop().create_task(self._make(name))
 

@@ -179,8 +179,10 @@ class GroupHost:
             raise DledgerError(Code.SHUTTING_DOWN, "the group is stopped")
         await self._applied_waiters.wait(index)
 
-    async def transfer(self, target: MemberId | None) -> MemberId | None:
+    async def transfer(self, target: MemberId | None, *, drains: bool = True) -> MemberId | None:
         """Hand leadership to `target`, or to the most caught-up member; NOT_LEADER when it failed.
+
+        `drains`: wait until everything is applied here, so that its callers hear of it.
 
         Returns the leader as known at that moment; None while the new one has not spoken yet.
         """
@@ -195,7 +197,7 @@ class GroupHost:
                 future.set_exception(DledgerError(Code.NOT_LEADER, f"not handed over: {reason}"))
 
         try:
-            self.group.transfer(target, done, self._clock.monotonic())
+            self.group.transfer(target, done, self._clock.monotonic(), drains=drains)
         except Exception as error:
             self._fail(error)
             raise

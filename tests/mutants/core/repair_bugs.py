@@ -119,11 +119,52 @@ REPAIR_BUGS: Final[Sequence[Mutant]] = (
         "a leader that cannot read what nobody has committed leads on, and nothing is committed",
         [
             Edit(
-                "dledger_broker.repair.scrub:Scrub._check_committed",
-                "if damage.last > self._committed:",
+                "dledger_broker.repair.scrub:Scrub._may_mend",
+                "if damage.kind is Kind.ENTRIES:",
                 "if False:",
             )
         ],
         [f"{REPAIR}.test_damage_of_what_nobody_has_committed_ends_the_leader"],
+    ),
+    Mutant(
+        "known-damage-is-looked-at-again",
+        "members with the same damage ask each other for it without end",
+        [
+            Edit(
+                "dledger_broker.repair.scrub:Scrub.look_at",
+                "and not self._is_left(Position(position))",
+                "",
+            ),
+            Edit(
+                "dledger_broker.repair.scrub:Scrub._mend_what_waits",
+                "if self._view.clock.monotonic() >= self._try_at:",
+                "if True:",
+            ),
+        ],
+        [f"{REPAIR}.test_members_with_the_same_damage_do_not_wake_each_other_without_end"],
+    ),
+    Mutant(
+        "slow-scrub-mends-nothing-else",
+        "what a read meets, and what was left, waits until a slow scrub has ended",
+        [
+            Edit(
+                "dledger_broker.repair.scrub:Scrub._keep_rate",
+                "await self._mend_what_waits()",
+                "pass",
+            )
+        ],
+        [f"{REPAIR}.test_what_is_left_is_tried_again_while_a_slow_scrub_is_under_way"],
+    ),
+    Mutant(
+        "leader-that-cannot-apply-leads-on",
+        "a leader that waits for a peer to mend its log waits first until all is applied",
+        [
+            Edit(
+                "dledger_broker.repair.scrub:Scrub._give_away",
+                "drains=False",
+                "drains=True",
+            )
+        ],
+        [f"{REPAIR}.test_a_leader_that_cannot_apply_hands_over"],
     ),
 )

@@ -16,6 +16,7 @@ from dledger.log.errors import DamagedHardState
 from dledger.log.folder import DataFolder
 from dledger.log.hard_state import load_hard_state
 from dledger.log.identity import parse_identity
+from dledger.repair.findings import Findings
 from dledger.snapshot.making import NOBODY
 from dledger.snapshot.manifest import MANIFEST_FILE
 from dledger.snapshot.restoring import NoSnapshot, manifest_of, restore_to
@@ -59,6 +60,7 @@ class Running:
             names=names, log=self.member.log, machine=self.machine,
             clock=SimpleNamespace(monotonic=lambda: 0.0, wall_ms=lambda: 7),
             host=SimpleNamespace(failed=self.failures.append), confirm=confirmed,
+            findings=Findings(),
         )  # fmt: skip
         self.kept = Snapshots(
             cast("GroupView", view), self.store, FS, self.path,
