@@ -106,12 +106,16 @@ class Node:
 
     async def stop(self) -> None:
         await self.host.stop()
-        for link in self.links.values():
-            await link.stop()
-        await self.server.stop(0)
+        await self.hang_up()
         self.log.close()
         self.machine.close()
         self.folder.close()
+
+    async def hang_up(self) -> None:
+        """End the links, which a single cancellation may not end (`end_task`)."""
+        for link in self.links.values():
+            await link.stop()
+        await self.server.stop(0)
 
     @property
     def leads(self) -> bool:
@@ -130,7 +134,9 @@ async def nodes(folder: Path) -> AsyncIterator[list[Node]]:
         yield found
     finally:
         for node in running:
-            if node.host.group.role is not Role.STOPPED:
+            if node.host.group.role is Role.STOPPED:
+                await node.hang_up()
+            else:
                 await node.stop()
 
 
