@@ -13,7 +13,7 @@ from tests.sim.conftest import Failing
 from tests.sim.run import run_seed
 from tests.sim.story.replay import Replay
 from tests.sim.story.story import RECENT_MAX, Story
-from tests.sim.story.timeline import FAR_LINES_MAX, Lanes, leaders, timeline
+from tests.sim.story.timeline import FAR_LINES_MAX, WHAT_WIDTH, Lanes, leaders, timeline
 from tests.sim.world.clock import Scheduler
 from tests.sim.world.plan import draw_plan
 from tests.sim.world.world import Stopped, World
@@ -41,7 +41,9 @@ def test_a_failing_seed_has_a_page_of_what_led_to_it(failing: Failing) -> None:
     assert last.endswith(f"here {result.broken} was found")
     assert f"--seed {failing.seed} --bug {failing.bug}`" in page
     assert page.count("\n") <= PAGE_LINES_MAX
-    assert max(map(len, page.split("## The members")[1].splitlines())) <= 160
+    lanes = sum(map(len, draw_plan(failing.seed).groups.values()))
+    widest = max(map(len, page.split("## The members")[1].splitlines()))
+    assert widest <= 36 + 5 * max(lanes, 6) + WHAT_WIDTH
 
 
 def test_a_story_repeats_itself() -> None:
