@@ -12,6 +12,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -195,7 +196,10 @@ class Snapshots:
             )  # fmt: skip
             await self._in_thread(partial(self._finish, part, manifest))
         except BaseException:
-            await self._in_thread(lambda: _remove(fs, part))
+            with suppress(
+                OSError
+            ):  # the next snapshot or start removes it; the reason must be told
+                await self._in_thread(lambda: _remove(fs, part))
             raise
         return manifest
 

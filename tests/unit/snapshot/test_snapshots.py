@@ -292,7 +292,8 @@ def test_a_target_that_fails_harms_nobody_and_a_source_that_fails_ends_the_membe
         monkeypatch.undo()
         broken = OSError("a broken row")
         monkeypatch.setattr(running.store, "saved_rows", lambda: failing(broken))
-        assert "a broken row" in await tried()
+        monkeypatch.setattr(FS, "remove_folder", refuse)
+        assert "a broken row" in await tried(), "also when what was written cannot be removed"
         assert running.failures == [broken]
 
     with_member(scenario)
