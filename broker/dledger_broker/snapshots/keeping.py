@@ -196,9 +196,8 @@ class Snapshots:
             )  # fmt: skip
             await self._in_thread(partial(self._finish, part, manifest))
         except BaseException:
-            with suppress(
-                OSError
-            ):  # the next snapshot or start removes it; the reason must be told
+            # What stays goes with the next snapshot or start. The first error must be told.
+            with suppress(OSError):
                 await self._in_thread(lambda: _remove(fs, part))
             raise
         return manifest
