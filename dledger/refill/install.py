@@ -108,19 +108,12 @@ def _replace_state(folder: DataFolder, open_store: Callable[[], StateStore]) -> 
             for key, _ in rows:
                 if key != FORMAT_KEY:
                     store.delete(key)
-            _save(store)
+            store.save()
             start = rows[-1][0] + b"\0"
         for key, value in read_dump(folder.fs, f"{folder.path}/{REFILL_FOLDER}/{STATE_FILE}"):
             store.put(key, value)
             if store.unsaved_bytes >= SAVE_BYTES:
-                _save(store)
-        _save(store)
+                store.save()
+        store.save()
     finally:
         store.close()
-
-
-def _save(store: StateStore) -> None:
-    flush = store.freeze()
-    if flush is not None:
-        flush.execute()
-        store.flush_finished(flush)

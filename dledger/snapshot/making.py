@@ -75,18 +75,11 @@ def save_rows(rows: Iterable[Row], open_store: Callable[[], StateStore]) -> Appl
                 applied = Applied(value)
             store.put(key, value)
             if store.unsaved_bytes >= SAVE_BYTES:
-                _save(store)
-        _save(store)
+                store.save()
+        store.save()
     finally:
         store.close()
     return applied
-
-
-def _save(store: StateStore) -> None:
-    flush = store.freeze()
-    if flush is not None:
-        flush.execute()
-        store.flush_finished(flush)
 
 
 def save_log(

@@ -287,6 +287,13 @@ class StateStore:
         self._flush = None
         self._frozen = None
 
+    def save(self) -> None:
+        """Save everything that is not saved. Blocks; for stores that no member serves from."""
+        flush = self.freeze()
+        if flush is not None:
+            flush.execute()
+            self.flush_finished(flush)
+
     def close(self) -> None:
         """Drop unsaved rows and close the base. No flush may be in flight."""
         self._base.close()
