@@ -135,7 +135,7 @@ class QueueSpan(NamedTuple):
     first_record: int
     record_count: int
     size: int
-    """Of the whole batch, bytes."""
+    """Of the whole batch, bytes; 0: see `is_gone`."""
     store_time_ms: int
     is_reference: bool = False
     """The batch lies below the rows before it, and the row names a part of it (D7)."""
@@ -146,6 +146,11 @@ class QueueSpan(NamedTuple):
     def place(self) -> int:
         """Where the bytes of the batch lie. Its position stays its name."""
         return self.position if self.copy is None else self.copy
+
+    @property
+    def is_gone(self) -> bool:
+        """True: compaction deleted the records of these offsets, and no batch belongs to them."""
+        return not self.size
 
 
 class Carried(NamedTuple):

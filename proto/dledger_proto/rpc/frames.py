@@ -51,7 +51,8 @@ Fetch frame, member to client: a run of one queue.
             attempts u32, error size u16, error (UTF-8)
 
 A row addresses a span of its batch: record `first_record + k` has offset `base_offset + k`, for k
-below `record_count`. An error of one assignment has a code, a detail and no rows.
+below `record_count`. A row of size 0 has no batch: its offsets hold nothing any more, because
+compaction deleted their records. An error of one assignment has a code, a detail and no rows.
 """
 
 import struct
@@ -144,11 +145,16 @@ class FetchRow(NamedTuple):
     first_record: int
     record_count: int
     size: int
-    """Of the batch, bytes."""
+    """Of the batch, bytes; 0: see `is_gone`."""
     store_time_ms: int = 0
     """The leader's stamp on the entry that holds the batch; 0: not told."""
     position: int = -1
     """Of the batch's first byte in the log; -1: not told."""
+
+    @property
+    def is_gone(self) -> bool:
+        """True: compaction deleted the records of these offsets, and no batch belongs to them."""
+        return not self.size
 
 
 @dataclass(frozen=True, slots=True)
