@@ -2,7 +2,7 @@
 
 codec           The record batch `DLB1`: layout, encode, check
 compression     Compression of batch bodies
-cutting         Cutting one record out of a batch: a batch of one, in the same format
+cutting         Cutting records out of a batch: a smaller batch, in the same format
 describing      Encoding tag, keys, properties and times of records
 extensions      Extensions of a batch header: the delivery time
 header          Records, and the fixed part of a batch header

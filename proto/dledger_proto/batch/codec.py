@@ -52,7 +52,7 @@ from typing import Final
 from crc32c import crc32c
 
 from dledger_proto.batch.compression import Compression, check_stored, compress
-from dledger_proto.batch.cutting import cut_record
+from dledger_proto.batch.cutting import cut_record, cut_records
 from dledger_proto.batch.describing import describe
 from dledger_proto.batch.extensions import (
     check_extensions,
@@ -106,6 +106,7 @@ __all__ = [
     "check_batch",
     "check_envelope",
     "cut_record",
+    "cut_records",
     "delivery_time_of",
     "encode_batch",
     "message_id",
