@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.state.commands.codec import UInt8, UInt32, UInt64
 from dledger.state.consumers.settings import GroupSettings
-from dledger_proto.limits import RETENTION_DEFAULT
+from dledger_proto.limits import RETENTION_BY_KEY, RETENTION_DEFAULT
 
 if TYPE_CHECKING:
     from dledger.state.progress.row import Progress
@@ -51,8 +51,8 @@ class Retention(NamedTuple):
     """How long a topic keeps its messages; what either bound lets go is deleted."""
 
     time_ms: UInt64 = RETENTION_DEFAULT
-    """Since a message was stored. RETENTION_DEFAULT: as the cluster; RETENTION_FOREVER: no bound.
-    """
+    """Since a message was stored. RETENTION_DEFAULT: as the cluster; RETENTION_FOREVER: no bound;
+    RETENTION_BY_KEY: the topic is compacted."""
     size: UInt64 = RETENTION_DEFAULT
     """Bytes of batches in each queue; as `time_ms`."""
 
@@ -95,6 +95,11 @@ class Topic:
     def consumer_group(self) -> GroupSettings | None:
         """The settings of the consumer group that this topic is; None: it is none."""
         return self.settings[0] if self.settings else None
+
+    @property
+    def is_compacted(self) -> bool:
+        """True: of each key the last message stays, and there is no bound of time or size."""
+        return self.retention.time_ms == RETENTION_BY_KEY
 
     def owner_of(self, queue: int) -> str:
         """Return the group that holds a queue; empty when the topic never had such a queue."""
@@ -151,6 +156,16 @@ class QueueSpan(NamedTuple):
     def is_gone(self) -> bool:
         """True: compaction deleted the records of these offsets, and no batch belongs to them."""
         return not self.size
+
+
+class Compactable(NamedTuple):
+    """What of a queue can be compacted."""
+
+    minimum: int
+    cleaned: int
+    """Of the records below it, each that is superseded is superseded by one above it."""
+    stop: int
+    """The newest block begins here, and stays as it is."""
 
 
 class Carried(NamedTuple):
@@ -253,6 +268,9 @@ class KeyHit(NamedTuple):
 
     queue: int
     span: QueueSpan
+    before: int = 0
+    """How many records the batch had, when it came, before those of the span's batch: compaction
+    may have left a run of it."""
 
 
 class IdHit(NamedTuple):

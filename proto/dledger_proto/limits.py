@@ -25,6 +25,8 @@ RETENTION_DEFAULT: Final = 0
 """A bound of a topic's retention: the one that the cluster is configured with."""
 RETENTION_FOREVER: Final = (1 << 64) - 1
 """No bound."""
+RETENTION_BY_KEY: Final = (1 << 64) - 2
+"""Instead of a bound of time: the topic is compacted, the last message of each key stays."""
 OFFSET_MAX: Final = (1 << 63) - 1
 """The largest offset that the wire holds; no queue comes near it."""
 MEMBERS_MAX: Final = 7

@@ -77,8 +77,14 @@ class Appender:
             opened = self._open_queues(topic)
         if header.queue not in opened[1]:
             return self._refused(topic, header)
+        if topic.is_compacted and (header.key_count != header.record_count or scheduled):
+            return _without_keys(topic, header)
         if header.header_size != BATCH_HEADER_SIZE and not scheduled:
             due_ms = delivery_time_of(payload, header)
+            if due_ms > time_ms and topic.is_compacted:
+                return Refused(
+                    Code.MESSAGE_ILLEGAL, f"topic {topic.name} is compacted: no message can wait"
+                )
             if due_ms > time_ms:
                 return self._delay(header, payload, position, time_ms, due_ms, progress)
         if scheduled and (refused := self._schedules.take(header, time_ms)) is not None:
@@ -141,6 +147,14 @@ class Appender:
             self._open.clear()
         opened = self._open[topic.topic_id] = topic, mine
         return opened
+
+
+def _without_keys(topic: Topic, header: BatchHeader) -> Refused:
+    return Refused(
+        Code.MESSAGE_ILLEGAL,
+        f"topic {topic.name} is compacted: each message needs exactly one key, and no schedule; "
+        f"the batch has {header.key_count} keys for {header.record_count} messages",
+    )
 
 
 def _unreadable(header: BatchHeader, found_size: int) -> Refused:

@@ -124,7 +124,7 @@ class ExpireRecords(Command[RecordsExpired]):
 
 def effective(topic: Topic, default: Retention) -> Retention:
     """Return what counts for a topic; RETENTION_FOREVER stands for a bound that nobody set."""
-    if topic.name.startswith(GROUP_TOPIC_PREFIXES):
+    if topic.name.startswith(GROUP_TOPIC_PREFIXES) or topic.is_compacted:
         return KEEPS_ALL
     retention = topic.retention
     return Retention(

@@ -51,6 +51,9 @@ class SetSchedule(Command[ScheduleSet]):
             raise invalid("batch: its body must not be compressed")
         queue = state.queue(header.topic_id, header.queue)
         topic_id = queue.id[0]
+        topic = state.topics.known(topic_id)
+        if topic.is_compacted:
+            raise invalid(f"topic {topic.name} is compacted: it takes no messages of a schedule")
         schedule_id = schedule_id_of(state.group, topic_id, self.name)
         known = state.schedules.find(topic_id, schedule_id)
         if known is None and state.schedules.is_full(topic_id):

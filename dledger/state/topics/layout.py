@@ -5,16 +5,17 @@ A layout keeps the closed queues: whoever opens one again finds the group that h
 
 from itertools import groupby
 
-from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic
+from dledger.state.values import PERMISSION_READ, PERMISSION_WRITE, LayoutPart, Topic, TopicType
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import (
     GROUP_NAME_LENGTH_MAX,
     QUEUES_PER_TOPIC_MAX,
+    RETENTION_BY_KEY,
     RETENTION_DEFAULT,
     RETENTION_FOREVER,
     TIME_MS_MAX,
 )
-from dledger_proto.names import check_name, check_topic_name
+from dledger_proto.names import GROUP_TOPIC_PREFIXES, check_name, check_topic_name
 
 
 def check_layout(layout: tuple[LayoutPart, ...]) -> None:
@@ -46,11 +47,24 @@ def check_topic(topic: Topic) -> None:
         raise _invalid(f"settings of {len(topic.settings)} consumer groups, at most 1")
     for settings in topic.settings:
         settings.check()
-    time_ms = topic.retention.time_ms
-    if time_ms not in (RETENTION_DEFAULT, RETENTION_FOREVER) and time_ms > TIME_MS_MAX:
-        raise _invalid(f"retention time {time_ms} ms, at most {TIME_MS_MAX}")
+    _check_retention(topic)
     if not 0 < topic.permission <= PERMISSION_READ | PERMISSION_WRITE or topic.permission & 1:
         raise _invalid(f"permission {topic.permission}: 4 (read), 2 (write) or 6")
+
+
+def _check_retention(topic: Topic) -> None:
+    time_ms, size = topic.retention
+    special = (RETENTION_DEFAULT, RETENTION_FOREVER, RETENTION_BY_KEY)
+    if time_ms not in special and time_ms > TIME_MS_MAX:
+        raise _invalid(f"retention time {time_ms} ms, at most {TIME_MS_MAX}")
+    if not topic.is_compacted:
+        return
+    if size != RETENTION_DEFAULT:
+        raise _invalid(f"retention size {size} of a topic with cleanup compact: it has no bound")
+    if topic.type is TopicType.DELAY:
+        raise _invalid("cleanup compact of a topic of type delay: its messages wait for their time")
+    if topic.name.startswith(GROUP_TOPIC_PREFIXES):
+        raise _invalid("cleanup compact of a topic of a consumer group")
 
 
 def queues_of(layout: tuple[LayoutPart, ...]) -> int:
