@@ -23,6 +23,7 @@ from dledger.state.timers.schedule_table import schedule_id_of
 from dledger.state.topics.commands import ForgetTopics
 from dledger.state.values import (
     Carried,
+    Compactable,
     DeadLetter,
     FoundReference,
     Head,
@@ -179,6 +180,16 @@ class Queries:
                     break
         return found
 
+    def compactable(self, topic_id: bytes, queue: int) -> Compactable:
+        """Return what of a queue can be compacted. Raises as `State.queue`."""
+        found = self._state.queue(topic_id, queue)
+        cleaned = self._state.queues.cleaned(found)
+        return Compactable(found.minimum, cleaned, max(found.minimum, found.block_base))
+
+    def is_pinned(self, position: int) -> bool:
+        """Tell whether a retry, a timer or a dead letter refers to the batch of a position."""
+        return self._state.references.is_pinned(position)
+
     def written_queues(self, topic: Topic) -> list[int]:
         """Return the queues of a topic that this broker group holds and that were ever written."""
         topic_id = topic.topic_id
@@ -202,8 +213,18 @@ class Queries:
     def lookup_offset(self, topic_id: bytes, queue: int, offset: int) -> QueueSpan:
         """Return the batch that holds an offset.
 
-        Raises OFFSET_OUT_OF_RANGE, and as `State.queue`.
+        Raises OFFSET_OUT_OF_RANGE, NOT_FOUND for what compaction deleted, and as `State.queue`.
         """
+        span = self.row_at(topic_id, queue, offset)
+        if span.is_gone:
+            raise DledgerError(
+                Code.NOT_FOUND, f"offset {offset}: compaction deleted this message, a newer one of "
+                "its key superseded it"
+            )  # fmt: skip
+        return span
+
+    def row_at(self, topic_id: bytes, queue: int, offset: int) -> QueueSpan:
+        """Return the row that holds an offset, also one that is gone. Else as `lookup_offset`."""
         found = self._state.queue(topic_id, queue)
         self._check_offset(found, offset)
         return self._state.queues.row_at(found, offset)
@@ -235,13 +256,11 @@ class Queries:
             queue = self._state.queues.find((topic_id, place.queue))
             if place.base_offset == UNKNOWN_OFFSET:
                 spans = self._delayed(queue, place.position, begin_ms, end_ms)
-                hits += [KeyHit(place.queue, span) for span in spans]
+                hits += [KeyHit(place.queue, span, 0) for span in spans]
                 continue
-            if place.position < queue.first_position:
-                continue  # trimmed as a whole
-            span = self._state.queues.row_at(queue, max(place.base_offset, queue.minimum))
-            if begin_ms <= span.store_time_ms <= end_ms:
-                hits.append(KeyHit(place.queue, span))
+            for span in self._state.queues.left_of(queue, place.position, place.base_offset):
+                if begin_ms <= span.store_time_ms <= end_ms:
+                    hits.append(KeyHit(place.queue, span, span.position - place.position))
         return KeyHits(hits, None)
 
     def _delayed(
@@ -270,6 +289,8 @@ class Queries:
         if place.offset < queue.minimum:
             return None
         span = self._state.queues.row_at(queue, place.offset)
+        if span.is_gone:
+            return None
         record = span.first_record + place.offset - span.base_offset
         return IdHit(place.topic_id, place.queue, place.offset, record, span)
 

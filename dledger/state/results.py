@@ -268,6 +268,14 @@ class CarriedForward:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """So many records are gone; what stays of their batches are so many runs."""
+
+    gone: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
 class FormatLevelSet:
     """From now on a leader may propose commands up to this level."""
 
@@ -293,6 +301,7 @@ Result = (
     | Trimmed
     | RecordsExpired
     | CarriedForward
+    | Compacted
     | TimersFired
     | TimerRecalled
     | ScheduleSet

@@ -36,6 +36,7 @@ from dledger_proto.names import RETRY_TOPIC_PREFIX
 TOPIC_FIRST_TABLES = (
     Table.QUEUE, Table.QUEUE_ROWS, Table.GROUP_OFFSET, Table.PROGRESS, Table.FAILURE_WAVE,
     Table.HOLD, Table.ORIGIN, Table.REFERENCE_AT, Table.SCHEDULE, Table.SCHEDULE_DUE,
+    Table.COMPACTED,
 )  # fmt: skip
 """Tables whose keys begin with the topic's id."""
 CONSUMER_TABLES = (Table.CONSUMER, Table.GRANT, Table.GROUP_EPOCHS)

@@ -53,6 +53,7 @@ class Table(enum.IntEnum):
     GROUP_EPOCHS = 0x44
     FAILURE_WAVE = 0x45
     GROUP_USE = 0x46
+    COMPACTED = 0x47
     PRODUCER = 0x50
     PRODUCER_ACTIVITY = 0x51
     PRODUCER_QUEUE = 0x52

@@ -27,7 +27,7 @@ from dledger.state.consumers import granting, groups, membership
 from dledger.state.format_level import FORMAT_LEVEL_MAX
 from dledger.state.producers import expiry, registration
 from dledger.state.progress import claims, commits, dead_letters, failures, start, wave
-from dledger.state.queues import carry, expire, holds, trim
+from dledger.state.queues import carry, compact, expire, holds, trim
 from dledger.state.timers import commands as timers
 from dledger.state.timers import schedules
 from dledger.state.topics import commands as topics
@@ -35,8 +35,8 @@ from dledger_proto.errors import Code, DledgerError
 
 COMMAND_VERSION: Final = 1
 MODULES: Final = (
-    format_level, topics, trim, expire, carry, holds, registration, expiry, commits, start, claims,
-    wave, failures, dead_letters, groups, membership, granting, timers, schedules,
+    format_level, topics, trim, expire, carry, compact, holds, registration, expiry, commits, start,
+    claims, wave, failures, dead_letters, groups, membership, granting, timers, schedules,
 )  # fmt: skip
 """Every command is declared in one of these."""
 

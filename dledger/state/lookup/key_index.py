@@ -28,7 +28,8 @@ deleted as the cursor passes them.
 A batch that waits for a timer has the base offset UNKNOWN_OFFSET, now and after it fired: table 74
 (`queues/references.py`) says where its parts are.
 
-A merge leaves out entries of batches that lie below their queue's minimum; a run that lies wholly
+A merge leaves out entries of batches that lie below their queue's minimum, or of which compaction
+has left nothing; a run that lies wholly
 below the topic's oldest needed position is dropped whole.
 """
 
@@ -213,7 +214,8 @@ class KeyIndex:
         self._begin_merges(topic)
 
     def _drop_dead_runs(self, topic: _Topic) -> None:
-        firsts = [queue.first_position for queue in self._queues.of_topic(topic.topic_id)]
+        queues = self._queues.of_topic(topic.topic_id)
+        firsts = [self._queues.first_batch(queue) for queue in queues]
         head = min([*firsts, self._references.head])
         directory = topic.directory
         merging = directory.merging()
@@ -284,17 +286,26 @@ class KeyIndex:
 
     def _without_trimmed(self, topic_id: bytes, entries: bytes) -> bytes:
         queues = self._queues.of_topic(topic_id)
-        if not any(queue.minimum for queue in queues):
+        if not any(queue.minimum or self._queues.cleaned(queue) for queue in queues):
             return entries
-        firsts = {queue.id[1]: queue.first_position for queue in queues}
+        firsts = {queue.id[1]: self._queues.first_batch(queue) for queue in queues}
+        cleaned = {queue.id[1]: self._queues.cleaned(queue) for queue in queues}
+        by_number = {queue.id[1]: queue for queue in queues}
+        is_left: dict[KeyPlace, bool] = {}
         pinned = self._references.head
         kept: list[bytes] = []
         for entry in split(entries):
             place = place_of(entry)
-            if place.base_offset == UNKNOWN_OFFSET:
+            number, base_offset = place.queue, place.base_offset
+            if base_offset == UNKNOWN_OFFSET:
                 is_live = place.position >= pinned
             else:
-                is_live = place.position >= firsts.get(place.queue, 0)
+                is_live = place.position >= firsts.get(number, 0)
+                if is_live and base_offset < cleaned.get(number, 0):
+                    if place not in is_left:
+                        left = self._queues.left_of(by_number[number], place.position, base_offset)
+                        is_left[place] = next(left, None) is not None
+                    is_live = is_left[place]
             if is_live:
                 kept.append(entry)
         return b"".join(kept)

@@ -28,7 +28,7 @@ from dledger.state.consumers.settings import RETRIES_MAX, RETRY_DELAY_MS_MAX
 from dledger.state.offsets import check_consumer_group
 from dledger.state.progress.fence import refusal_of_sender
 from dledger.state.progress.group import Group, existing_group, first_queue_of
-from dledger.state.progress.ranges import RANGES_MAX, settled
+from dledger.state.progress.ranges import RANGES_MAX, Range, settled
 from dledger.state.progress.row import SUSPENDED_MAX, Progress, Suspended
 from dledger.state.queues.table import Queue
 from dledger.state.results import FailuresStored, FailureStored, Refused
@@ -131,6 +131,11 @@ class FailRecords(Command[FailuresStored]):
         row: Progress,
         entry: Entry,
     ) -> FailureStored:
+        if state.queues.row_at(queue, failed.offset).is_gone:
+            # Compaction deleted the record while the consumer had it: nothing to try again.
+            row.finish(*_settled(row, failed.offset))
+            state.progress.write(group.id, group.name_bytes, queue.id, row)
+            return FailureStored(Code.OK, "", failed.attempts + 1, is_dead=group.is_ordered)
         origin = state.references.origin_at(queue, failed.offset)
         suspended = row.suspended.get(failed.offset)
         known = origin.attempts if origin is not None and queue.id[0] == group.id else 0
@@ -191,9 +196,7 @@ def _move(
 
     Raises before it writes. Without `due_ms` the record is dead.
     """
-    floor, done = settled(row.floor, row.done, [(offset, offset + 1)])
-    if len(done) > RANGES_MAX:
-        raise DledgerError(Code.TOO_MANY_RANGES, f"{RANGES_MAX} done ranges, commit the oldest")
+    floor, done = _settled(row, offset)
     reference = state.references.record_at(queue, offset)
     if due_ms is not None:
         target = first_queue_of(state.topics, group.id, state.group)
@@ -203,6 +206,14 @@ def _move(
         dead = first_queue_of(state.topics, group.settings.dead_letter_topic_id, state.group)
         state.references.append(state.queues.find(dead), reference, origin, entry)
     row.finish(floor, done)
+
+
+def _settled(row: Progress, offset: int) -> tuple[int, list[Range]]:
+    """Return floor and done ranges once a record is done; TOO_MANY_RANGES."""
+    floor, done = settled(row.floor, row.done, [(offset, offset + 1)])
+    if len(done) > RANGES_MAX:
+        raise DledgerError(Code.TOO_MANY_RANGES, f"{RANGES_MAX} done ranges, commit the oldest")
+    return floor, done
 
 
 def _outside(offset: int, queue: Queue) -> DledgerError:

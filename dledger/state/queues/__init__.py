@@ -2,6 +2,7 @@
 
 append      Appending committed batches to their queues: which are void, which are repeats
 carry       CarryForward: what old segments still hold is copied to the end of the log
+compact     Compact: records go that a newer one of the same key supersedes
 copies      Where old batches lie that were carried forward
 expire      ExpireRecords: the records go that their topic's retention lets go
 garbage     Ranges of rows that nobody sees any more, deleted a few with every entry

@@ -6,7 +6,8 @@ when a leader begins a pass, and who reads the bytes (its loop does).
 One old record must not keep a whole log. So a pass walks over everything that names a batch, the
 *roots*, in an order that all members share:
 
-    the rows of queues     by first position, queue and offset; a reference needs nothing here
+    the rows of queues     by first position, queue and offset; a reference needs nothing here,
+                           nor does what compaction deleted
     the pins               of timers, retries and dead letters, by position
 
 Each command takes the roots of one stretch of that order, from the cursor of the pass on, and
@@ -16,7 +17,7 @@ batch that another root named before; so at the end of a pass nothing needed lie
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
@@ -105,32 +106,34 @@ class CarryForward(Command[CarriedForward]):
                 batch = brought.get(root.position)
                 if batch is None:
                     return _look_again(f"no copy of the batch at position {root.position}")
-                _check_batch(batch, root)
+                check_batch(batch, root)
                 needed.add(root.position)
-        places = self._places(entry)
-        state.copies.record([(position, places[position]) for position in sorted(needed)])
+        places = [each for each in places_of(self.copies, entry) if each[0] in needed]
+        state.copies.record(sorted(places))
         if self.until == END:
             state.copies.finish(self.target)
         else:
             state.copies.note(self.target, self.until)
         return CarriedForward(len(needed))
 
-    def _places(self, entry: Entry) -> dict[int, int]:
-        """Return where the copies lie: they end the command, which is the entry's only payload."""
-        at = entry.starts[0] + len(entry.payloads[0])
-        places: dict[int, int] = {}
-        for copy in reversed(self.copies):
-            at = Position(at - len(copy.batch))
-            places[copy.position] = at
-            at = Position(at - _COPY_HEAD_SIZE)
-        return places
+
+def places_of(copies: Sequence[Copy], entry: Entry) -> list[tuple[int, int]]:
+    """Return where batches lie, by name, that are the end of a command, alone in its entry."""
+    at = entry.starts[0] + len(entry.payloads[0])
+    places: list[tuple[int, int]] = []
+    for copy in reversed(copies):
+        at = Position(at - len(copy.batch))
+        places.append((copy.position, at))
+        at = Position(at - _COPY_HEAD_SIZE)
+    places.reverse()
+    return places
 
 
 def walk(state: State, cursor: bytes, target: int) -> Iterator[Root]:
     """Iterate over the roots from a cursor on that name batches below a target, in their order.
 
-    Rows of references are among them, as roots that need nothing: so a stretch bounds what is read.
-    Valid until the next write.
+    Rows of references, and those that are gone, are among them, as roots that need nothing: so a
+    stretch bounds what is read. Valid until the next write.
     """
     if cursor < _PINS:
         yield from _in_queues(state, cursor, target)
@@ -154,7 +157,7 @@ def _in_queues(state: State, cursor: bytes, target: int) -> Iterator[Root]:
                 if span.base_offset >= end:
                     break
                 key = _ROW_KEY.pack(_IN_QUEUE, begins, *queue_id, span.base_offset)
-                if span.is_reference:
+                if span.is_reference or span.is_gone:
                     yield Root(key, NO_POSITION, NO_POSITION)
                 else:
                     records = span.record_count
@@ -169,7 +172,7 @@ def _pinned(state: State, cursor: bytes, target: int) -> Iterator[Root]:
         yield Root(_PIN_KEY.pack(_PINNED, *pin), pin[0], state.copies.place(pin[0]))
 
 
-def _check_batch(batch: bytes, root: Root) -> None:
+def check_batch(batch: bytes, root: Root) -> None:
     """Raise unless these bytes are a sound batch that looks as a row says; a pin says nothing."""
     header = parse_header(batch)
     is_sound = header.size == len(batch) and header.crc == crc32c(batch[_CRC_FROM:])

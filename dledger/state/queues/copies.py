@@ -1,11 +1,12 @@
 """Copies: where old batches lie that were carried forward, so that their segments can go (D7).
 
 Owns: the rows of copies, and how far the pass is that makes them. Not: what is copied when
-(`carry.py`), the queues and pins that name batches (`table.py`, `references.py`).
+(`carry.py`, `compact.py`), the queues and pins that name batches (`table.py`, `references.py`).
 
     77 position u64                 -> copy u64: a batch of this position lies there now
     78 copy u64                     -> position u64: the same, by place
     01 "carried"                    -> horizon u64, target u64, cursor
+    01 "renamed"                    -> position u64: compaction has given no name above it
 
 A batch keeps its position as its name, wherever its bytes lie. So queues, timers, the key index and
 whoever was told the position need not know of copies: only who reads bytes asks for the place.
@@ -25,6 +26,7 @@ from dledger.state.values import Carried, QueueSpan
 
 CARRIED_KEY: Final = PREFIX[Table.META] + b"carried"
 CARRIED_HEAD: Final = struct.Struct("<QQ")
+RENAMED_KEY: Final = PREFIX[Table.META] + b"renamed"
 COPY_VALUE: Final = struct.Struct("<Q")
 FIRST: Final = b""
 """The cursor of a pass that has not begun."""
@@ -43,10 +45,12 @@ class Copies:
         if value is not None:
             horizon, target = CARRIED_HEAD.unpack_from(value)
             self.carried = Carried(horizon, target, value[CARRIED_HEAD.size :])
+        value = self._store.get(RENAMED_KEY)
+        self._renamed: int = -1 if value is None else COPY_VALUE.unpack(value)[0]
 
     def place(self, position: int) -> int:
         """Return where a batch that the state needs lies, given its position."""
-        if position >= max(self.carried.horizon, self.carried.target):
+        if position >= max(self.carried.horizon, self.carried.target, self._renamed + 1):
             return position
         value = self._store.get(_copy_key(position))
         if value is None:
@@ -61,7 +65,7 @@ class Copies:
 
     def all_located(self, spans: list[QueueSpan]) -> list[QueueSpan]:
         """Return spans that say where their batches lie."""
-        if not self.carried.horizon and not self.carried.target:
+        if not self.carried.horizon and not self.carried.target and self._renamed < 0:
             return spans
         return [self.located(span) for span in spans]
 
@@ -84,6 +88,13 @@ class Copies:
                 self._writer.delete(_place_key(*COPY_VALUE.unpack(value)))
             self._writer.put(_copy_key(position), COPY_VALUE.pack(copy))
             self._writer.put(_place_key(copy), COPY_VALUE.pack(position))
+
+    def rename(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Note where runs lie that compaction has left of batches, by their names, which grow."""
+        if copies and copies[-1][0] > self._renamed:
+            self._renamed = copies[-1][0]
+            self._writer.put(RENAMED_KEY, COPY_VALUE.pack(self._renamed))
+        self.record(copies)
 
     def finish(self, target: int) -> None:
         """The pass has ended: below its target lies nothing that is needed."""

@@ -79,6 +79,10 @@ class References:
         for key, _ in rows_in(self._store, start, _PINS + KEY_U64.pack(stop)):
             yield KEY_U64.unpack_from(key, 1)[0], KEY_U64.unpack_from(key, 9)[0]
 
+    def is_pinned(self, position: int) -> bool:
+        """Tell whether a pin names the batch at a position."""
+        return next(self.pins((position, 0), position + 1), None) is not None
+
     def new_pin(self, reference: Reference) -> int:
         """Pin the batch of a reference; return the number of the pin."""
         number = self._next_number << FIRST_RECORD_BITS | reference.first_record

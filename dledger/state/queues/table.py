@@ -8,10 +8,15 @@ queue still needs. Not: which batches are appended (`append.py`), when the minim
                                                block_base u64, block_rows u32
     21 topic_id, queue u32, block_base u64  -> 1 to ROWS_PER_BLOCK rows of 40 bytes:
 
-      0  1  kind: 1 BATCH, 2 REFERENCE: a part of a batch that lies anywhere below (D7)
+      0  1  kind: 1 BATCH, 2 REFERENCE: a part of a batch that lies anywhere below (D7),
+            3 GONE: compaction deleted the records of these offsets; their number is record_count,
+            size is 0, position the place of the first row that this one stands for
       1  3  0
       4  4  first_record           8  4  record_count       12  4  size of the whole batch
      16  8  base_offset i64       24  8  position u64       32  8  store_time_ms i64
+
+    47 topic_id, queue u32                  -> cleaned i64: of the records below it, each that is
+                                               superseded is superseded by one above it
 
 `minimum` and `maximum` are record offsets; maximum is the next to be written. The *place* of a
 BATCH is its position. That of a REFERENCE is the position of the log entry that appended it, which
@@ -43,18 +48,22 @@ from dledger.state.tables import (
 )
 from dledger.state.values import QueueSpan, Reference
 from dledger.store.store import StateStore
-from dledger_proto.limits import FRAME_ROWS_MAX, QUEUES_PER_TOPIC_MAX
+from dledger_proto.limits import BATCH_RECORDS_MAX, FRAME_ROWS_MAX, QUEUES_PER_TOPIC_MAX
 
 ROW: Final = struct.Struct("<BxxxIIIqQq")
 KIND_BATCH: Final = 1
 KIND_REFERENCE: Final = 2
+KIND_GONE: Final = 3
 PLACE: Final = struct.Struct("<Q")
 """How the value of a row of table 72 begins."""
 ROWS_PER_BLOCK: Final = BLOCK_SIZE_TARGET // ROW.size
 NO_POSITION: Final = (1 << 64) - 1
 CACHED_QUEUES_MAX: Final = 16_384
+BLOCKS_IN_STRETCH_MAX: Final = 2_048
+"""Blocks that compaction reads at once. A block may have become as short as one row."""
 SPANS_MAX: Final = FRAME_ROWS_MAX
 QUEUE_VALUE: Final = struct.Struct("<qqQQI")
+CLEANED_VALUE: Final = struct.Struct("<q")
 _BLOCKS_AT_ONCE: Final = 4
 
 assert ROW.size == 40
@@ -230,6 +239,47 @@ class QueueTable:
         place: int = PLACE.unpack_from(value)[0]
         return place
 
+    # Compaction.
+
+    def cleaned(self, queue: Queue) -> int:
+        """Return the cleaned offset of a queue; 0: no pass has ended."""
+        value = self._store.get(_cleaned_key(queue.id))
+        return 0 if value is None else CLEANED_VALUE.unpack(value)[0]
+
+    def set_cleaned(self, queue: Queue, offset: int) -> None:
+        """A pass has come to its end."""
+        self._writer.put(_cleaned_key(queue.id), CLEANED_VALUE.pack(offset))
+
+    def in_blocks(self, queue: Queue, first: int, stop: int) -> tuple[list[bytes], list[QueueSpan]]:
+        """Return the keys and all rows of the blocks that hold the offsets of a stretch.
+
+        minimum <= first < stop <= base offset of the newest block.
+        """
+        start, _ = self._block_at(queue, first)
+        rows = self._store.scan(start, queue.prefix + KEY_U64.pack(stop), BLOCKS_IN_STRETCH_MAX)
+        spans = [_span(block, row) for _, block in rows for row in range(len(block) // ROW.size)]
+        return [key for key, _ in rows], spans
+
+    def replace(self, queue: Queue, keys: Sequence[bytes], spans: Sequence[QueueSpan]) -> None:
+        """Replace the rows of neighbouring full blocks by rows of the same offsets.
+
+        The place of the row that holds the minimum must not go back: a pass of `carry.py` relies
+        on this order.
+        """
+        left = set(keys)
+        for at in range(0, len(spans), ROWS_PER_BLOCK):
+            part = spans[at : at + ROWS_PER_BLOCK]
+            key = queue.prefix + KEY_U64.pack(part[0].base_offset)
+            left.discard(key)
+            self._writer.put(key, b"".join(map(_row, part)))
+        for key in sorted(left):
+            self._writer.delete(key)
+        if spans[0].base_offset <= queue.minimum:
+            place = self._place_of(queue, self._row_at(queue, queue.minimum))
+            assert place >= queue.first_position, f"{queue.id}: {place} {queue.first_position}"
+            self._set_first(queue, place)
+            self._changed[queue.id] = queue
+
     def forget_topic(self, topic_id: bytes) -> None:
         """Forget the queues of a deleted topic: they no longer need the log."""
         self.was_trimmed = True
@@ -297,7 +347,7 @@ class QueueTable:
             for kind, first, count, row_size, base, position, time_ms in ROW.iter_unpack(
                 memoryview(block)[place * ROW.size :]
             ):
-                assert kind <= KIND_REFERENCE, f"queue {queue.id} offset {base}: row kind {kind}"
+                assert kind <= KIND_GONE, f"queue {queue.id} offset {base}: row kind {kind}"
                 size += row_size
                 if found and (size > max_bytes or len(found) == SPANS_MAX):
                     return found
@@ -314,6 +364,32 @@ class QueueTable:
                 following = self._store.scan(key + b"\0", stop, _BLOCKS_AT_ONCE)
                 following.reverse()
             key, block = following.pop()
+
+    def first_batch(self, queue: Queue) -> int:
+        """Return a position at or below all batches that a queue has rows of; NO_POSITION: none.
+
+        A run that compaction left of a batch has its name behind the position of the batch.
+        """
+        first = queue.first_position
+        if first == NO_POSITION or not self.cleaned(queue):
+            return first
+        return max(first - BATCH_RECORDS_MAX, 0)
+
+    def left_of(self, queue: Queue, position: int, base_offset: int) -> Iterator[QueueSpan]:
+        """Iterate over what a queue holds of a batch: its row, or the runs that compaction left.
+
+        The name of a run is as far from the batch's position as its offset is from the batch's
+        first. Nothing, if the batch was trimmed.
+        """
+        at = max(base_offset, queue.minimum)
+        while at < min(queue.maximum, base_offset + BATCH_RECORDS_MAX):
+            span = self._row_at(queue, at)
+            at = span.base_offset + span.record_count
+            if span.is_gone:
+                continue
+            if span.is_reference or span.position - position != span.base_offset - base_offset:
+                return
+            yield self._copies.located(span)
 
     def offset_by_time(self, queue: Queue, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum when there is none."""
@@ -343,6 +419,10 @@ def origin_key(queue_id: QueueId, base_offset: int) -> bytes:
     )
 
 
+def _cleaned_key(queue_id: QueueId) -> bytes:
+    return PREFIX[Table.COMPACTED] + queue_id[0] + KEY_U32.pack(queue_id[1])
+
+
 def _state_key(queue_id: QueueId) -> bytes:
     return PREFIX[Table.QUEUE] + queue_id[0] + KEY_U32.pack(queue_id[1])
 
@@ -350,6 +430,14 @@ def _state_key(queue_id: QueueId) -> bytes:
 def _span(block: bytes, row: int) -> QueueSpan:
     kind, first, count, size, base, position, time_ms = ROW.unpack_from(block, row * ROW.size)
     return QueueSpan(base, position, first, count, size, time_ms, kind == KIND_REFERENCE)
+
+
+def _row(span: QueueSpan) -> bytes:
+    kind = KIND_GONE if span.is_gone else KIND_REFERENCE if span.is_reference else KIND_BATCH
+    return ROW.pack(
+        kind, span.first_record, span.record_count, span.size, span.base_offset, span.position,
+        span.store_time_ms,
+    )  # fmt: skip
 
 
 def _place(block: bytes, offset: int) -> int:
