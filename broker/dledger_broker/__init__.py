@@ -2,6 +2,7 @@
 
 append/     Batches on their way into a group
 carrying/   The leader carries old records forward, so that one does not keep a whole log
+compacting/ The leader compacts topics: of each key the last record stays
 cli/        The `dledger` command: run a cluster, use it, look into it
 cluster/    The rest of the cluster: other groups, name servers, topics
 config/     The configuration of a member

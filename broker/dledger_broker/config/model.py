@@ -229,6 +229,8 @@ class ScrubConfig(Section):
 
 
 RETENTION_MS_MIN: Final = 60_000
+TOMBSTONE_MS: Final = 86_400_000
+"""Kafka's day."""
 GROUP_EXPIRY_MS_MIN: Final = 3_600_000
 RETENTION_DEFAULT_MS: Final = 259_200_000
 """RocketMQ's 72 hours."""
@@ -261,6 +263,8 @@ class TopicsConfig(Section):
             has read them, unless their topic says otherwise. 0: never.
         retention_bytes: The oldest messages of a queue are deleted when its batches have more
             bytes, unless its topic says otherwise. 0: no bound.
+        tombstone_ms: A message without a body deletes its key in a compacted topic. It stays so
+            long, so that readers that are behind see it.
         delete_when_low: While the leader's disk is low, the oldest messages of topics that have a
             bound are deleted early, a segment of the log at a time.
     """
@@ -272,6 +276,7 @@ class TopicsConfig(Section):
         RETENTION_DEFAULT_MS
     )
     retention_bytes: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = 0
+    tombstone_ms: Annotated[int, Field(ge=0, le=TIME_MS_MAX)] = TOMBSTONE_MS
     delete_when_low: bool = False
 
     @property

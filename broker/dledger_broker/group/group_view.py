@@ -70,6 +70,8 @@ class GroupView:
     leases: Leases
     retention: Retention = AS_THE_CLUSTER
     """Of topics that have none of their own."""
+    tombstone_ms: int = 0
+    """How long a message that deletes its key stays in a compacted topic."""
     refill_says: Callable[[], str] = str
     """Returns what a refill of this member does; empty when none is under way."""
     keeps_snapshots: Callable[[], bool] = bool

@@ -111,7 +111,7 @@ class RetentionDuty(Duty):
             topic = state.topic_by_id(topic_id)
             if topic is None or effective(topic, self._default) == KEEPS_ALL:
                 return []
-            if _held_from(state, (topic_id, number), time_ms) < offset:
+            if held_from(state, (topic_id, number), time_ms) < offset:
                 return []
         return [Expiring(*each, Bound.DISK) for each in found]
 
@@ -178,7 +178,7 @@ class RetentionDuty(Duty):
             done = min(done, state.offset_by_time(*queue, time_ms - DONE_KEPT_MS))
             if done > offset:
                 offset, why = done, Bound.DONE
-        if offset > minimum and _held_from(state, queue, time_ms) > minimum:
+        if offset > minimum and held_from(state, queue, time_ms) > minimum:
             yield Expiring(*queue, offset, why, bound.size if why is Bound.SIZE else 0)
 
     def _note_endangered(self, state: Queries, topic: Topic, number: int, before_ms: int) -> None:
@@ -190,7 +190,7 @@ class RetentionDuty(Duty):
                 self._found.append(Endangered(topic.name, number, tuple(groups), below))
 
 
-def _held_from(state: Queries, queue: QueueId, time_ms: int) -> int:
+def held_from(state: Queries, queue: QueueId, time_ms: int) -> int:
     """Return from which offset on holds keep a queue."""
     rows, _ = state.holds(*queue, b"", HOLDS_PER_QUEUE_MAX)
     return min((row.offset for row in rows if row.until_ms > time_ms), default=OFFSET_MAX)

@@ -31,6 +31,7 @@ from dledger_broker.append.router import AppendRouter, PendingBatch
 from dledger_broker.carrying.carrying import Carrying
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.forward import AppendForwarder
+from dledger_broker.compacting.compacting import Compacting
 from dledger_broker.config.model import GroupConfig, MemberConfig
 from dledger_broker.group.commands import Commands
 from dledger_broker.group.duties import duties
@@ -177,6 +178,7 @@ class GroupRuntime:
             platform.clock,
             Leases(machine, platform.clock),
             config.topics.retention,
+            config.topics.tombstone_ms,
         )
         self.view.watch()
         self.messaging = Messaging(self.view)
@@ -245,6 +247,7 @@ class GroupRuntime:
         self._begin("timers", TimerFiring(self.view).run)
         self._begin("schedules", ScheduleSending(self.view).run)
         self._begin("carrying", Carrying(self.view).run)
+        self._begin("compacting", Compacting(self.view).run)
 
     def _begin(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
         self._loops.append(start_running(run, f"{what} {self.view.names.group}"))

@@ -35,6 +35,7 @@ from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.progress.start import BeginQueues, NewQueue
 from dledger.state.progress.wave import ResumeGroup
 from dledger.state.queues.carry import CarryForward, Copy
+from dledger.state.queues.compact import Compact, CutRow
 from dledger.state.queues.expire import Bound, ExpireRecords, Expiring
 from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
@@ -148,6 +149,13 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         "3e01" + "0201000000000000" + "00000000" + "01000000" + "ff"
         + "0100" + "0700000000000000" + "02000000" + "6162",
         "CarryForward target=258 cursor= until=ff copies=7[2]",
+    ),
+    (
+        Compact(A, 3, 5, 9, -1, (CutRow(5, 4),), (Copy(7, b"ab"),)),
+        "3f01" + HEX_A + "03000000" + "0500000000000000" + "0900000000000000" + "ff" * 8
+        + "0100" + "0500000000000000" + "04000000"
+        + "0100" + "0700000000000000" + "02000000" + "6162",
+        f"Compact topic_id={HEX_A} queue=3 first=5 stop=9 cleaned=-1 rows=5+4 runs=7[2]",
     ),
     (
         ForgetTopics(7, 258),
