@@ -24,7 +24,7 @@ from dledger.state.offsets import OFFSET_VALUE
 from dledger.state.producers.table import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
 from dledger.state.progress.row import decode_progress
 from dledger.state.progress.wave import decode_window
-from dledger.state.queues.copies import CARRIED_HEAD, CARRIED_KEY, COPY_VALUE
+from dledger.state.queues.copies import CARRIED_HEAD, CARRIED_KEY, COPY_VALUE, RENAMED_KEY
 from dledger.state.queues.garbage import GARBAGE_SIZE
 from dledger.state.queues.holds import HOLD_VALUE
 from dledger.state.queues.references import (
@@ -33,7 +33,14 @@ from dledger.state.queues.references import (
     PIN_NUMBER_KEY,
     decode_origin,
 )
-from dledger.state.queues.table import KIND_REFERENCE, NO_POSITION, QUEUE_VALUE, ROW
+from dledger.state.queues.table import (
+    CLEANED_VALUE,
+    KIND_GONE,
+    KIND_REFERENCE,
+    NO_POSITION,
+    QUEUE_VALUE,
+    ROW,
+)
 from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, after
 from dledger.state.timers.schedule_table import LAST_DUE, decode_schedule
 from dledger.state.timers.table import WAITING_KEY, decode_timer
@@ -160,11 +167,21 @@ def _queue(key: bytes, value: bytes) -> tuple[str, Fields]:
     }
 
 
+def _compacted(key: bytes, value: bytes) -> tuple[str, Fields]:
+    return _queue_name(*_ids(key, _ID_SIZE, _QUEUE_SIZE)), {
+        "cleaned": CLEANED_VALUE.unpack(value)[0]
+    }
+
+
+_KINDS: Final = {KIND_REFERENCE: " reference", KIND_GONE: " gone"}
+"""What is said of rows that are no whole batch."""
+
+
 def _queue_rows(key: bytes, value: bytes) -> tuple[str, Fields]:
     topic_id, queue, base = _ids(key, _ID_SIZE, _QUEUE_SIZE, KEY_U64.size)
     spans = [
         f"offset {base_offset} records {first}+{count} at {position} size {size} time {time_ms}"
-        + (" reference" if kind == KIND_REFERENCE else "")
+        + _KINDS.get(kind, "")
         for kind, first, count, size, base_offset, position, time_ms in ROW.iter_unpack(value)
     ]
     more = len(spans) - ROWS_SHOWN_PER_BLOCK
@@ -233,6 +250,8 @@ def _meta(key: bytes, value: bytes) -> tuple[str, Fields]:
         return name, {"magic": value[:4].decode(), "version": int.from_bytes(value[4:6], "little")}
     if name == "level":
         return name, {"format_level": LEVEL_VALUE.unpack(value)[0]}
+    if key == RENAMED_KEY[1:]:
+        return "renamed", {"up_to": COPY_VALUE.unpack(value)[0]}
     if key == CARRIED_KEY[1:]:
         horizon, target = CARRIED_HEAD.unpack_from(value)
         cursor = value[CARRIED_HEAD.size :].hex()
@@ -444,6 +463,7 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.PROGRESS: _progress,
     Table.FAILURE_WAVE: _failure_wave,
     Table.GROUP_USE: _group_use,
+    Table.COMPACTED: _compacted,
     Table.CONSUMER: _consumer,
     Table.GRANT: _grant,
     Table.GROUP_EPOCHS: _group_epochs,

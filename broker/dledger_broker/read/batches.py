@@ -66,9 +66,14 @@ def is_sound(batch: memoryview, size: int) -> bool:
 
 
 def read_runs(spans: Sequence[QueueSpan]) -> list[list[QueueSpan]]:
-    """Group spans into runs. One read covers a run, with the small gaps between its spans."""
+    """Group spans into runs. One read covers a run, with the small gaps between its spans.
+
+    What is gone is in none.
+    """
     runs: list[list[QueueSpan]] = []
     for span in spans:
+        if span.is_gone:
+            continue
         if runs:
             run = runs[-1]
             end = run[-1].place + run[-1].size
@@ -83,9 +88,10 @@ def read_runs(spans: Sequence[QueueSpan]) -> list[list[QueueSpan]]:
 def read_batches(log: SpanReader, spans: Sequence[QueueSpan]) -> list[memoryview]:
     """Read batches from disk and check each; DamagedBatch naming file and position.
 
-    A batch that fails its check is read once more: only damage that stays is on the disk.
+    For a row that is gone: no bytes. A batch that fails its check is read once more: only damage
+    that stays is on the disk.
     """
-    found: list[memoryview] = []
+    batches: list[memoryview] = []
     for run in read_runs(spans):
         start = run[0].place
         size = run[-1].place + run[-1].size - start
@@ -102,8 +108,16 @@ def read_batches(log: SpanReader, spans: Sequence[QueueSpan]) -> list[memoryview
                         "match its checksum",
                         place,
                     )
-            found.append(batch)
-    return found
+            batches.append(batch)
+    return _with_gone(spans, batches)
+
+
+def _with_gone(spans: Sequence[QueueSpan], batches: list[memoryview]) -> list[memoryview]:
+    """Return one batch for each span, without bytes for those that are gone."""
+    if len(batches) == len(spans):
+        return batches
+    following = iter(batches)
+    return [memoryview(b"") if span.is_gone else next(following) for span in spans]
 
 
 def read_batch(log: SpanReader, place: int, size: int) -> memoryview:
@@ -129,6 +143,8 @@ def batches_in_memory(log: CommitLog, spans: Sequence[QueueSpan]) -> list[memory
     """Return the batches from the tail cache, checked; None when one is missing or damaged."""
     batches: list[memoryview] = []
     for span in spans:
+        if span.is_gone:
+            continue
         found = log.tail_span(Span(Position(span.place), span.size))
         if found is None:
             return None
@@ -136,7 +152,7 @@ def batches_in_memory(log: CommitLog, spans: Sequence[QueueSpan]) -> list[memory
         if not is_sound(whole, span.size):
             return None  # the copy on disk may be sound
         batches.append(whole)
-    return batches
+    return _with_gone(spans, batches)
 
 
 def is_cut(span: QueueSpan) -> bool:

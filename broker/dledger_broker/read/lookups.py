@@ -54,6 +54,12 @@ class Place(NamedTuple):
     queue: int
     span: QueueSpan
     first: int
+    before: int = 0
+    """How many records the batch had, when it came, before those of the span's batch."""
+
+    def cursor(self, record: int) -> tuple[int, int]:
+        """Return a record of the batch by the batch's position and its place when it came."""
+        return self.span.position - self.before, self.before + record
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +208,13 @@ def places_of(queries: Queries, question: KeyQuestion) -> tuple[list[Place], int
         None if begins is None else begins[0],
     )
     places: list[Place] = []
-    for queue, span in looked.hits:
+    for queue, span, before in looked.hits:
         minimum, _ = queries.queue_bounds(question.topic_id, queue)
         first = span.first_record + max(minimum - span.base_offset, 0)
-        if begins is not None and begins[0] == span.position:
-            first = max(first, begins[1])
-        places.append(Place(question.topic_id, queue, span, first))
+        if begins is not None and begins[0] == span.position - before:
+            first = max(first, begins[1] - before)
+        if first < span.first_record + span.record_count:
+            places.append(Place(question.topic_id, queue, span, first, before))
     return places, looked.next_position
 
 
@@ -229,19 +236,19 @@ def find_by_key(
     size = read = 0
     for place in places:
         if read and read + place.span.size > LOOKUP_READ_SIZE_TARGET:
-            return found, (place.span.position, place.first)
+            return found, place.cursor(place.first)
         read += place.span.size
         view = _checked(log, place)
         for record, problem in _with_key(view, place, question.key):
             if len(found) == question.wanted:
-                return found, (place.span.position, record)
+                return found, place.cursor(record)
             if question.places_only or problem is not None:
                 row = _row(place, record, problem=problem)
             else:
                 row = _cut(view, place, record)
             size += len(row.batch) + FOUND_SIZE
             if found and size > LOOKUP_ANSWER_SIZE_TARGET:
-                return found, (place.span.position, record)
+                return found, place.cursor(record)
             found.append(row)
     return found, None
 

@@ -74,7 +74,7 @@ def _look(
         offset = queries.offset_by_time(queue.topic_id, queue.number, time_ms)
         row.offsets.append(min(offset, row.maximum))
     for offset in sample_offsets(row.minimum, row.maximum, samples):
-        span = queries.lookup_offset(queue.topic_id, queue.number, offset)
+        span = queries.row_at(queue.topic_id, queue.number, offset)
         if not row.samples or row.samples[-1].offset < span.base_offset:
             row.samples.add(offset=span.base_offset, record_count=span.record_count, size=span.size)
 

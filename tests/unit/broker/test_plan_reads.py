@@ -31,7 +31,7 @@ class FakeQueries(Queries):
     def offset_by_time(self, topic_id: bytes, queue: int, time_ms: int) -> int:
         return time_ms
 
-    def lookup_offset(self, topic_id: bytes, queue: int, offset: int) -> QueueSpan:
+    def row_at(self, topic_id: bytes, queue: int, offset: int) -> QueueSpan:
         self.looks += 1
         self.ends = [end + 10 for end in self.ends]  # somebody goes on writing
         return QueueSpan(offset // 10 * 10, 0, 0, 10, 100 * (queue + 1), 1)

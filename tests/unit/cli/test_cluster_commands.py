@@ -85,8 +85,9 @@ def test_create_prints_a_table_for_people(
     assert cluster.run("topic", "create", "t") == 0
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         "topic  type    layout  write queues  read queues  permission  retention time  "
-        "retention size",
-        "t      normal  g:2                2            2  rw          default         default",
+        "retention size  cleanup",
+        "t      normal  g:2                2            2  rw          default         default"
+        "         delete",
         "these groups take the change later: h",
     ]
 
@@ -128,8 +129,8 @@ def test_nothing_to_update_is_bad_input(
 ) -> None:
     assert cluster.run("topic", "update", "t") == 2
     assert capsys.readouterr().err == (
-        "error: nothing to change; give --queues, --read-queues, --permission, --retention-time "
-        "or --retention-size\n"
+        "error: nothing to change; give --queues, --read-queues, --permission, --retention-time, "
+        "--retention-size or --cleanup\n"
     )
 
 

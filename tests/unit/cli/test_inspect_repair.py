@@ -46,8 +46,8 @@ GROUP_ID, DEAD_ID = b"\xfd" * 16, b"\xfc" * 16
 SETTINGS = GroupSettings("g1", DEAD_ID, start=StartFrom.FIRST)
 PRODUCER_ID = b"p" * 16
 BATCHES = 40
-OF_DELAYED = ("reference-at", "timer-by-id")
-"""Tables that only batches fill which their producer delays."""
+OF_DELAYED = ("reference-at", "timer-by-id", "compacted")
+"""Tables that only delayed batches fill, or (see unit.compaction) a compacted topic."""
 
 
 def write_everything(member: Member, machine: StateMachine) -> None:

@@ -23,9 +23,11 @@ from dledger_broker.cli.output import (
     say,
 )
 from dledger_broker.cli.values import parse_duration, parse_size
+from dledger_proto.cleanup import DELETE, bounds_of, cleanup_of
 from dledger_proto.limits import (
     OFFSET_MAX,
     QUEUES_PER_TOPIC_MAX,
+    RETENTION_BY_KEY,
     RETENTION_DEFAULT,
     RETENTION_FOREVER,
 )
@@ -48,7 +50,7 @@ from dledger_proto.v1.broker_pb2_grpc import AdminStub, BrokerStub
 _PERMISSIONS: Final = {"r": 4, "w": 2, "rw": 6}
 _COLUMNS: Final = (
     "topic", "type", "layout", "write_queues", "read_queues", "permission", "retention_time",
-    "retention_size",
+    "retention_size", "cleanup",
 )  # fmt: skip
 _BOUNDS: Final[dict[str, int | None]] = {
     "": None, "default": RETENTION_DEFAULT, "forever": RETENTION_FOREVER,
@@ -101,11 +103,18 @@ def create(
             help="Bytes that each queue keeps: 64m, 10g; forever; default: the cluster's."
         ),
     ] = "default",
+    cleanup: Annotated[
+        str,
+        typer.Option(
+            help="delete: by retention; compact: the last message of each key stays, for good."
+        ),
+    ] = DELETE,
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Create a topic on every group, or on the named groups."""
+    bounds = _bounds(retention_time, retention_size, cleanup)
     request = CreateTopicRequest(
         name=name,
         type=_topic_type(kind),
@@ -113,8 +122,8 @@ def create(
         read_queues=read_queues,
         permission=_permission(permission),
         groups=groups or [],
-        retention_ms=_retention(retention_time, "--retention-time", parse_duration) or 0,
-        retention_bytes=_retention(retention_size, "--retention-size", parse_size) or 0,
+        retention_ms=bounds[0] or 0,
+        retention_bytes=bounds[1] or 0,
     )
     with Cluster(name_servers, timeout) as cluster:
         reply = cluster.call(lambda channel: AdminStub(channel).CreateTopic, request, write=True)
@@ -184,11 +193,18 @@ def update(
         str,
         typer.Option(help="As of create; `default` is the cluster's; left out: unchanged."),
     ] = "",
+    cleanup: Annotated[
+        str,
+        typer.Option(
+            help="As of create; left out: unchanged. With `delete` the topic gets the bounds that "
+            "are given, or the cluster's."
+        ),
+    ] = "",
     name_servers: NameServers = DEFAULT_NAME_SERVERS,
     timeout: Timeout = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change a topic's queues, permission or retention.
+    """Change a topic's queues, permission, retention or cleanup.
 
     Shrink a topic in two steps: lower the write queues, wait until consumers have read the closed
     queues, then lower the read queues. Bulk reads and exports still read closed queues. A queue's
@@ -196,13 +212,13 @@ def update(
     can only go down to a number that each of them had before. Closed queues are opened again before
     new ones are made.
     """
-    if not (queues or read_queues or permission or retention_time or retention_size):
+    if not (queues or read_queues or permission or retention_time or retention_size or cleanup):
         bad_input(
             "nothing to change",
-            "give --queues, --read-queues, --permission, --retention-time or --retention-size",
+            "give --queues, --read-queues, --permission, --retention-time, --retention-size or "
+            "--cleanup",
         )
-    retention_ms = _retention(retention_time, "--retention-time", parse_duration)
-    retention_bytes = _retention(retention_size, "--retention-size", parse_size)
+    retention_ms, retention_bytes = _bounds(retention_time, retention_size, cleanup)
     with Cluster(name_servers, timeout) as cluster:
         layout = resized(cluster.topic(name), queues) if queues else []
         request = UpdateTopicRequest(
@@ -294,6 +310,7 @@ def topic_row(topic: Topic) -> dict[str, object]:
         "permission": permission,
         "retention_time": _shown_bound(topic.retention_ms, "ms"),
         "retention_size": _shown_bound(topic.retention_bytes, ""),
+        "cleanup": cleanup_of(topic.retention_ms),
         "control_index": topic.control_index,
         "deleted": topic.deleted,
     }
@@ -332,6 +349,18 @@ def queue_bounds(cluster: Cluster, topic: Topic) -> list[QueueBounds]:
     return found
 
 
+def _bounds(time: str, size: str, cleanup: str) -> tuple[int | None, int | None]:
+    """Return the bounds of time and of size as the wire has them; None: unchanged."""
+    try:
+        return bounds_of(
+            cleanup or None,
+            _retention(time, "--retention-time", parse_duration),
+            _retention(size, "--retention-size", parse_size),
+        )
+    except ValueError as error:
+        bad_input(str(error))
+
+
 def _retention(text: str, option: str, parse: Callable[[str, str], int]) -> int | None:
     """Return a bound as the wire has it; None: the option was left out."""
     if text in _BOUNDS:
@@ -346,6 +375,8 @@ def _retention(text: str, option: str, parse: Callable[[str, str], int]) -> int 
 
 def _shown_bound(bound: int, unit: str) -> str:
     """Return a bound of a topic's retention as people read it."""
+    if bound == RETENTION_BY_KEY:
+        return "by key"
     names = {number: name for name, number in _BOUNDS.items()}
     return names.get(bound) or f"{bound}{unit}"
 
