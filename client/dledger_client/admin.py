@@ -20,6 +20,7 @@ from dledger_client.model import (
     TopicKind,
     WaitingTimer,
 )
+from dledger_proto.cleanup import DELETE
 from dledger_proto.limits import RETENTION_DEFAULT
 
 
@@ -56,13 +57,15 @@ class Admin(GroupAdministration):
         kind: TopicKind = TopicKind.NORMAL,
         retention_ms: int = RETENTION_DEFAULT,
         retention_bytes: int = RETENTION_DEFAULT,
+        cleanup: str = DELETE,
     ) -> TopicRoute:
         """Create a topic, on all groups or on some; zeros are the cluster's defaults.
 
         `permission` has the bits 4 read and 2 write. Messages are deleted `retention_ms` after they
         were stored, and the oldest of a queue whose batches have more than `retention_bytes`;
-        RETENTION_FOREVER is no bound. The same topic again is no error; TopicExists
-        when it exists with another configuration. Groups that could not be reached take it later.
+        RETENTION_FOREVER is no bound. With `cleanup` "compact", instead of "delete", the last
+        message of each key stays for good. The same topic again is no error; TopicExists when it
+        exists with another configuration. Groups that could not be reached take it later.
         """
         return self._runner.run(
             self._admin.create_topic(
@@ -74,6 +77,7 @@ class Admin(GroupAdministration):
                 kind=kind,
                 retention_ms=retention_ms,
                 retention_bytes=retention_bytes,
+                cleanup=cleanup,
             )
         )
 
@@ -86,8 +90,12 @@ class Admin(GroupAdministration):
         layout: Sequence[tuple[str, int]] = (),
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
+        cleanup: str | None = None,
     ) -> TopicRoute:
         """Change a topic; zeros, None and an empty layout leave things as they are.
+
+        `cleanup` is "compact" or "delete"; with "delete" the topic gets the bounds that are given,
+        or those of the cluster.
 
         `layout` lists (group, queues) of all queues that take messages from now on, in the order in
         which they are numbered. A number stays with its group for good; a queue that is left out is
@@ -101,6 +109,7 @@ class Admin(GroupAdministration):
                 layout=layout,
                 retention_ms=retention_ms,
                 retention_bytes=retention_bytes,
+                cleanup=cleanup,
             )
         )
 

@@ -41,6 +41,7 @@ from dledger_client.model import (
     WaitingTimer,
 )
 from dledger_proto.batch.codec import MESSAGE_ID_SIZE
+from dledger_proto.cleanup import DELETE, bounds_of
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT, RETENTION_DEFAULT, RETENTION_FOREVER
 from dledger_proto.v1 import broker_pb2 as pb
@@ -81,13 +82,15 @@ class AsyncAdmin(AsyncGroupAdministration):
         kind: TopicKind = TopicKind.NORMAL,
         retention_ms: int = RETENTION_DEFAULT,
         retention_bytes: int = RETENTION_DEFAULT,
+        cleanup: str = DELETE,
     ) -> TopicRoute:
         """Create a topic, on all groups or on some; zeros are the cluster's defaults.
 
         `permission` has the bits 4 read and 2 write. Messages are deleted `retention_ms` after they
         were stored, and the oldest of a queue whose batches have more than `retention_bytes`;
-        RETENTION_FOREVER is no bound. The same topic again is no error; TopicExists
-        when it exists with another configuration. Groups that could not be reached take it later.
+        RETENTION_FOREVER is no bound. With `cleanup` "compact", instead of "delete", the last
+        message of each key stays for good. The same topic again is no error; TopicExists when it
+        exists with another configuration. Groups that could not be reached take it later.
         """
         check_topic(name)
         check_integer("queues_per_group", queues_per_group, UINT32_MAX)
@@ -95,6 +98,7 @@ class AsyncAdmin(AsyncGroupAdministration):
         check_integer("permission", permission, UINT32_MAX)
         check_integer("retention_ms", retention_ms, RETENTION_FOREVER)
         check_integer("retention_bytes", retention_bytes, RETENTION_FOREVER)
+        bounds = bounds_of(cleanup, retention_ms, retention_bytes)
         request = pb.CreateTopicRequest(
             name=name,
             type=pb.TopicType.ValueType(kind.value),
@@ -102,8 +106,8 @@ class AsyncAdmin(AsyncGroupAdministration):
             read_queues=read_queues,
             permission=permission,
             groups=groups,
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
+            retention_ms=bounds[0] or RETENTION_DEFAULT,
+            retention_bytes=bounds[1] or RETENTION_DEFAULT,
             topic_id=_machine.random_bytes(ID_SIZE),
         )
         return await self._queries.create(request)
@@ -117,8 +121,12 @@ class AsyncAdmin(AsyncGroupAdministration):
         layout: Sequence[tuple[str, int]] = (),
         retention_ms: int | None = None,
         retention_bytes: int | None = None,
+        cleanup: str | None = None,
     ) -> TopicRoute:
         """Change a topic; zeros, None and an empty layout leave things as they are.
+
+        `cleanup` is "compact" or "delete"; with "delete" the topic gets the bounds that are given,
+        or those of the cluster.
 
         `layout` lists (group, queues) of all queues that take messages from now on, in the order in
         which they are numbered. A number stays with its group for good; a queue that is left out is
@@ -131,13 +139,14 @@ class AsyncAdmin(AsyncGroupAdministration):
         for field, bound in (("retention_ms", retention_ms), ("retention_bytes", retention_bytes)):
             if bound is not None:
                 check_integer(field, bound, RETENTION_FOREVER)
+        bounds = bounds_of(cleanup, retention_ms, retention_bytes)
         request = pb.UpdateTopicRequest(
             name=name,
             permission=permission,
             read_queues=read_queues,
             layout=[pb.LayoutPart(group=group, queues=queues) for group, queues in layout],
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
+            retention_ms=bounds[0],
+            retention_bytes=bounds[1],
         )
         group = await self._queries.control_group()
         reply = await self._cluster.call(calls.UPDATE_TOPIC, request, group=group)

@@ -35,6 +35,9 @@ class RecordBatch:
     """The broker group that the run was read from; empty: not known."""
     origin: RowOrigin | None = None
     """Of which record this run is, delivered again; None: it came from its producer."""
+    gone_before: int = 0
+    """So many offsets right before `base_offset` hold nothing any more: their records were
+    compacted. 0: none, or none that this run tells of."""
 
     @property
     def memory(self) -> int:
@@ -102,7 +105,11 @@ class RecordBatch:
         skip = first - self.base_offset
         assert 0 <= skip < end - self.base_offset <= self.count, f"{first} to {end} of {self!r}"
         return replace(
-            self, base_offset=first, first_record=self.first_record + skip, count=end - first
+            self,
+            base_offset=first,
+            first_record=self.first_record + skip,
+            count=end - first,
+            gone_before=0 if skip else self.gone_before,
         )
 
     def split(self, count: int) -> tuple["RecordBatch", "RecordBatch"]:
@@ -111,7 +118,7 @@ class RecordBatch:
         return (
             RecordBatch(
                 self.topic, self.queue, self.base_offset, self.view, self.first_record, count,
-                self.store_time_ms, self.group, self.origin,
+                self.store_time_ms, self.group, self.origin, self.gone_before,
             ),
             RecordBatch(
                 self.topic, self.queue, self.base_offset + count, self.view,

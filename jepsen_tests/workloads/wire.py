@@ -166,9 +166,14 @@ def batch_of(
 
 
 def runs_of(frame: FetchFrame) -> list[tuple[int, list[Record]]]:
-    """Return runs (offset of the first, records); DledgerError for a batch that is not whole."""
+    """Return runs (offset of the first, records); DledgerError for a batch that is not whole.
+
+    Offsets whose records were compacted belong to no run.
+    """
     runs: list[tuple[int, list[Record]]] = []
     for row, batch in zip(frame.rows, frame.batches, strict=True):
+        if row.is_gone:
+            continue
         view = BatchView(batch, check_batch(batch))
         runs.append((row.base_offset, list(view.records(row.first_record, row.record_count))))
     return runs

@@ -1,6 +1,7 @@
 """The shared contract: formats, error table, limits, hashes, generated code.
 
 addresses   The rule for addresses, "host:port": what members are configured with
+cleanup     What becomes of old messages of a topic: deleted by age and size, or compacted by key
 delays      The delay levels, RocketMQ's table (S105)
 entry       The entry frame `DLE1` and the segment header `DLS1`: layout, encode, check, decode
 errors      The one error table: server, client, harness and Spark read outcomes from here (D11)

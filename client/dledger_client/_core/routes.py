@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from dledger_proto.cleanup import COMPACT, cleanup_of
 from dledger_proto.v1 import broker_pb2, routes_pb2
 
 
@@ -76,9 +77,14 @@ class TopicRoute:
     """`broker_pb2.TopicType`."""
     retention_ms: int = 0
     """How long messages stay after they were stored. RETENTION_DEFAULT (0): as the cluster is
-    configured; RETENTION_FOREVER: no bound."""
+    configured; RETENTION_FOREVER: no bound; RETENTION_BY_KEY: the topic is compacted."""
     retention_bytes: int = 0
     """How many bytes of batches each queue keeps; as `retention_ms`."""
+
+    @property
+    def is_compacted(self) -> bool:
+        """Of each key the last message stays, for good."""
+        return cleanup_of(self.retention_ms) == COMPACT
 
     @property
     def is_fifo(self) -> bool:

@@ -362,10 +362,10 @@ class ConsumerEngine:
                 self.driver.spawn(self._find(place, offset, detail))
             case RefreshRoutes():
                 self.cluster.refresh()
-            case fetch.TellUnreadable(what):
+            case fetch.TellUnreadable(what, gone):
                 self.passed_over[what.topic, what.queue] += what.records
                 _LOG.warning("passed over: %s", what.describe())
-                self._tell_empty((what.topic, what.queue), what.start, what.end)
+                self._tell_empty((what.topic, what.queue), what.start - gone, what.end)
 
     def _tell_empty(self, place: Place, first: int, end: int) -> None:
         if self.on_empty is not None and first < end:
@@ -442,7 +442,9 @@ class ConsumerEngine:
             _LOG.warning("%s/%d: %s; reading continues at offset %d", *place, detail, found)
             is_same = read is not None and self.core.buffer.reads.get(place) is read
             if read is not None and is_same and read.is_lost and read.fetch_at == offset:
-                self._tell_empty(place, offset, min(found, bound.minimum))
+                if found != offset:  # else the next run tells of what is compacted before it
+                    first = offset - read.gone
+                    self._tell_empty(place, first, max(offset, min(found, bound.minimum)))
                 self.core.continue_at(place, found)
         self._advance()
 

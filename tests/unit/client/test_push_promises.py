@@ -137,9 +137,10 @@ def test_a_batch_that_is_left_out_at_the_end_is_done(caplog: pytest.LogCaptureFi
             ) as consumer:
                 await eventually(lambda: len(seen) == 3, "all records")
                 fetching = engine_of(consumer).fetching
-                fetching.core.buffer._passed_over.append(Unreadable("a", "t", 0, 3, 6, "zeros"))
+                what = Unreadable("a", "t", 0, 5, 8, "zeros")
+                fetching.core.buffer._passed_over.append((what, 2))
                 fetching.wake()
-                await eventually(lambda: group.floor("t", 0) == 6, "the floor passes the batch")
+                await eventually(lambda: group.floor("t", 0) == 8, "the floor passes the batch")
 
     with caplog.at_level(logging.ERROR):
         run(body())

@@ -38,6 +38,8 @@ class TellUnreadable:
     """Records were passed over; no answer is expected."""
 
     what: Unreadable
+    gone_before: int = 0
+    """So many offsets right before them are compacted."""
 
 
 Action = OpenFetch | CloseFetch | FindOffset | RefreshRoutes | TellUnreadable

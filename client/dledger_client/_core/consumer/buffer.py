@@ -24,7 +24,8 @@ class FetchBuffer:
         self._fail_on_unreadable = fail_on_unreadable
         self._rounds: dict[int, deque[Place]] = {}
         """By priority, the highest first; none is empty."""
-        self._passed_over: list[Unreadable] = []
+        self._passed_over: list[tuple[Unreadable, int]] = []
+        """With the number of offsets right before each that are compacted."""
 
     def add(self, read: QueueRead) -> None:
         """Take in a queue that was assigned."""
@@ -110,13 +111,13 @@ class FetchBuffer:
             problem = None if self._fail_on_unreadable else run.view.problem
             if problem is None or problem.code is not Code.UNREADABLE_BATCH:
                 return run
-            self._passed_over.append(run.place_of(problem))
+            self._passed_over.append((run.place_of(problem), run.gone_before))
             self._drop_first(read)
             read.position = run.next_offset
         return None
 
-    def take_passed_over(self) -> list[Unreadable]:
-        """Return what was passed over since the last call."""
+    def take_passed_over(self) -> list[tuple[Unreadable, int]]:
+        """Return what was passed over since the last call, and how much is compacted before it."""
         taken, self._passed_over = self._passed_over, []
         return taken
 

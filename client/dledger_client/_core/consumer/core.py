@@ -103,6 +103,7 @@ class ConsumerCore:
         read = self.read(place)
         self.buffer.drop(read)
         read.position = read.fetch_at = offset
+        read.gone = 0
         read.error = None
         read.is_lost = False
         read.bad_frames = 0
@@ -155,13 +156,16 @@ class ConsumerCore:
         read = self.read(place)
         self.buffer.drop(read)
         read.fetch_at = read.position
+        read.gone = 0
         self.stop_fetching(place)
 
     def continue_at(self, place: Place, offset: int) -> None:
         """Fetch on at `offset` behind a gap; records buffered before it are still handed out."""
         read = self.read(place)
+        if offset != read.fetch_at:
+            read.gone = 0
         if not read.buffer:
-            read.position = offset
+            read.position = offset - read.gone
         read.fetch_at = offset
         read.is_lost = False
         self._renew(read.stream_key)
@@ -328,6 +332,11 @@ class ConsumerCore:
                     source, read, f"offset {row.base_offset} came instead of {read.fetch_at}", now
                 )
             return False
+        if row.is_gone:
+            read.gone += end - read.fetch_at
+            read.fetch_at = end
+            read.bad_frames = 0
+            return True
         try:
             header = check_envelope(batch)
         except DledgerError as error:
@@ -349,9 +358,11 @@ class ConsumerCore:
             row.store_time_ms,
             read.group,
             origin,
+            read.gone,
         )
         self.buffer.append(read, run)
         read.fetch_at = end
+        read.gone = 0
         read.bad_frames = 0
         return True
 
@@ -399,4 +410,4 @@ class ConsumerCore:
         """Return what the driver has to do now, in order."""
         taken, self._actions = self._actions, []
         told = self.buffer.take_passed_over()
-        return [*taken, *map(TellUnreadable, told)] if told else taken
+        return [*taken, *(TellUnreadable(*each) for each in told)] if told else taken

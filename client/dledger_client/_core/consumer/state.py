@@ -76,12 +76,14 @@ class QueueRead:
     topic_id: bytes
     group: str
     position: int
-    """The next record to be handed out."""
+    """The next record to be handed out. It may lie before offsets whose records are compacted."""
     fetch_at: int
-    """The next record to be fetched: position and what is buffered."""
+    """The next record to be fetched: position, what is buffered, and what is compacted."""
     priority: int = 0
     """Its records are handed out before those of a lower one."""
     buffer: RunBuffer = field(default_factory=RunBuffer)
+    gone: int = 0
+    """So many offsets right before `fetch_at` are compacted; the next run tells of them."""
     is_paused: bool = False
     is_held_back: bool = False
     """Nothing is handed out now, though it is fetched."""

@@ -218,10 +218,12 @@ class Dispatcher:
         )
 
     def add(self, held: HeldQueue, run: RecordBatch, now: float) -> None:
-        """Take in a run of records; what is done already is left out."""
+        """Take in a run of records; what is done already is left out, what is gone is done."""
         lane = self._lanes.get(held)
         if lane is None or lane.is_leaving:
             return
+        if run.gone_before:
+            _note_gone(held, run)
         size = max(1, run.memory // max(1, run.view.header.record_count))
         for first, end in held.progress.take(run.base_offset, run.next_offset):
             lane.records += end - first
@@ -466,6 +468,14 @@ class Dispatcher:
     def next_deadline(self) -> float | None:
         """Return when a suspended chain goes on."""
         return self._suspended[0][0] if self._suspended else None
+
+
+def _note_gone(held: HeldQueue, run: RecordBatch) -> None:
+    """Take offsets before a run for done whose records are compacted: nothing is left to do."""
+    first, end = run.base_offset - run.gone_before, run.base_offset
+    held.progress.done(first, end)
+    for offset in [each for each in held.attempts if first <= each < end]:
+        del held.attempts[offset]
 
 
 def known_attempts(lane: Lane, record: ConsumedRecord) -> int:
