@@ -28,6 +28,7 @@ from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece
 from dledger_client.export.planning import FILE_BYTES_MAX, Options
 from dledger_client.export.run import export_once
+from dledger_client.export.source import Compacted
 from dledger_client.export.task import Made, Work
 
 if TYPE_CHECKING:
@@ -185,7 +186,10 @@ class _Bare:
         """Write a file for each piece; raises _Written."""
         rows = 0
         for number, piece in enumerate(pieces):
-            table = pa.Table.from_batches([*work.rows.read(piece, work.columns)])
+            found = work.rows.read(piece, work.columns)
+            table = pa.Table.from_batches(
+                [each for each in found if not isinstance(each, Compacted)]
+            )
             rows += table.num_rows
             with pq.ParquetWriter(
                 self._folder / f"{number}.parquet", table.schema,

@@ -452,7 +452,11 @@ def _misfit(
     folder: GroupFolder, spans: Sequence[QueueSpan], offset: int, error: DledgerError
 ) -> FolderError:
     """Return the error for a sound batch that is not the batch which the state names."""
-    at = next(each for each in spans if each.base_offset + each.record_count > offset).place
+    at = next(
+        each.place
+        for each in spans
+        if each.base_offset + each.record_count > offset and not each.is_gone
+    )
     return FolderError(
         FolderProblem.DAMAGED,
         f"{folder.path_of(Position(at))}: position {at}: {error.detail}; {ELSEWHERE}",

@@ -57,6 +57,8 @@ ROWS_SHOWN_PER_BLOCK: Final = 3
 _ID_SIZE: Final = 16
 """The size of the ids of topics and producers, which are the first parts of keys."""
 _QUEUE_SIZE: Final = KEY_U32.size
+_KINDS: Final = {KIND_REFERENCE: " reference", KIND_GONE: " gone"}
+"""What is said of a row of a consume queue that is no whole batch."""
 
 Fields = Mapping[str, object]
 
@@ -171,10 +173,6 @@ def _compacted(key: bytes, value: bytes) -> tuple[str, Fields]:
     return _queue_name(*_ids(key, _ID_SIZE, _QUEUE_SIZE)), {
         "cleaned": CLEANED_VALUE.unpack(value)[0]
     }
-
-
-_KINDS: Final = {KIND_REFERENCE: " reference", KIND_GONE: " gone"}
-"""What is said of rows that are no whole batch."""
 
 
 def _queue_rows(key: bytes, value: bytes) -> tuple[str, Fields]:

@@ -35,6 +35,14 @@ def test_a_gap_is_never_passed_over() -> None:
     refused(lambda: bodies_of(first, third, end=3), Code.OFFSET_OUT_OF_RANGE)
 
 
+def test_only_what_a_row_says_is_compacted() -> None:
+    """Before, within and behind the range; a missing row is an error all the same."""
+    gone = [Span(0, 0, 2, 1, memoryview(b"")), Span(3, 0, 3, 1, memoryview(b""))]
+    record = Span(2, 0, 1, 1, memoryview(batch_of(b"c")))
+    assert bodies_of(gone[0], record, gone[1], end=5) == [b"c"]
+    refused(lambda: bodies_of(gone[0], gone[1], end=5), Code.OFFSET_OUT_OF_RANGE)
+
+
 def test_what_was_handed_out_is_not_handed_out_again() -> None:
     """A repeated batch, after a change of the member, is cut to what is new."""
     first = Span(0, 0, 2, 1, memoryview(batch_of(b"a", b"b")))

@@ -5,8 +5,9 @@ size of portions, the table from column name to values. Not: fetching.
 
 The decoder hands out exactly the wanted range without a gap, or raises an error: CORRUPT_BATCH for
 bytes that contradict themselves, OFFSET_OUT_OF_RANGE where offsets do not follow one another,
-UNREADABLE_BATCH for a batch that nobody can decode, although it is as its producer sent it. Only
-such batches are left out, and only if the caller asks to be told of them.
+UNREADABLE_BATCH for a batch that nobody can decode, although it is as its producer sent it. Such
+batches are left out only if the caller asks to be told of them. Offsets of which a row says that
+their records are compacted are passed over; a row must say so.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,11 @@ class Span(NamedTuple):
     position: int = -1
     """Of the batch in the log; -1: not told."""
 
+    @property
+    def is_gone(self) -> bool:
+        """True: there is no batch, because the records of these offsets were compacted."""
+        return not self.batch
+
 
 @dataclass(frozen=True, slots=True)
 class ExpectedQueue:
@@ -83,6 +89,10 @@ class Decoder:
         self._end = end
         self.next_offset = start
         """All records before it were handed out. After an error reading continues here."""
+        self.gone = 0
+        """So many offsets before `next_offset` hold nothing any more: they were compacted."""
+        self._gone_ahead: list[tuple[int, int]] = []
+        """Those that are passed over once what lies before them is handed out."""
 
     @property
     def is_done(self) -> bool:
@@ -96,9 +106,13 @@ class Decoder:
         """
         runs: list[Run] = []
         size = 0
+        self._gone_ahead = []
         expected = self.next_offset
         for span in spans:
             if span.base_offset + span.record_count <= expected or span.base_offset >= self._end:
+                continue
+            if span.is_gone:
+                expected = self._behind_gone(span, expected)
                 continue
             try:
                 run = self._checked(span, expected)
@@ -117,15 +131,33 @@ class Decoder:
             expected = run.base_offset + run.record_count
         if runs:
             yield from self._portions(runs)
+        self._move(expected)
+
+    def _behind_gone(self, span: Span, expected: int) -> int:
+        """Note that the offsets of a span are gone; return where reading goes on."""
+        self._check_follows(span, expected)
+        end = min(span.base_offset + span.record_count, self._end)
+        self._gone_ahead.append((expected, end))
+        return end
+
+    def _move(self, offset: int) -> None:
+        """Note that everything before an offset was handed out, left out, or is gone."""
+        self.next_offset = offset
+        while self._gone_ahead and self._gone_ahead[0][1] <= offset:
+            first, end = self._gone_ahead.pop(0)
+            self.gone += end - first
+
+    def _check_follows(self, span: Span, expected: int) -> None:
+        if span.base_offset > expected:
+            raise DledgerError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{self._source.describe()}: offset {span.base_offset} came instead of {expected}",
+            )
 
     def _checked(self, span: Span, expected: int) -> Run:
         """Return the wanted part of a span after all checks but that of the columns' sums."""
         source = self._source
-        if span.base_offset > expected:
-            raise DledgerError(
-                Code.OFFSET_OUT_OF_RANGE,
-                f"{source.describe()}: offset {span.base_offset} came instead of {expected}",
-            )
+        self._check_follows(span, expected)
         try:
             header = check_envelope(span.batch)
         except DledgerError as error:
@@ -180,7 +212,7 @@ class Decoder:
         if self._tell is None:
             raise DledgerError(error.code, what.describe()) from error
         self._tell(what)
-        self.next_offset = end
+        self._move(end)
 
     def _portion(self, runs: Sequence[Run]) -> pa.RecordBatch:
         try:
@@ -196,7 +228,7 @@ class Decoder:
                 f"{self._source.describe()} from offset {runs[0].base_offset}: {error.detail}",
             ) from error
         batch = _wanted(batch, joined)
-        self.next_offset = runs[-1].base_offset + runs[-1].record_count
+        self._move(runs[-1].base_offset + runs[-1].record_count)
         return batch
 
 

@@ -98,6 +98,8 @@ class RangeReader:
         self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
         self.gaps: list[Trimmed | Unreadable] = []
         """Records that were gone or could not be decoded; empty unless that is accepted."""
+        self.compacted = 0
+        """Offsets that were passed over because their records were compacted; they are no gap."""
 
     def __enter__(self) -> "RangeReader":
         return self
@@ -271,7 +273,7 @@ class _Reading:
                 raise self._bad(error) from error
             if frame.code is not Code.OK:
                 self._refused(frame)
-            before = self._decoder.next_offset
+            before, gone = self._decoder.next_offset, self._decoder.gone
             spans = [
                 Span(
                     row.base_offset, row.first_record, row.record_count, row.store_time_ms,
@@ -279,14 +281,18 @@ class _Reading:
                 )
                 for row, batch in zip(frame.rows, frame.batches, strict=True)
             ]  # fmt: skip
-            yield from self._decoded(spans)
+            try:
+                yield from self._decoded(spans)
+            finally:
+                self._reader.compacted += self._decoder.gone - gone
             if self._decoder.next_offset == before:  # nothing, or what was read already
                 empty += 1
                 if empty >= EMPTY_FRAMES_MAX:
                     text = f"{address} sends nothing new, its queue ends at {frame.max_offset}"
                     raise _LeaveMember(error_of(Code.UNAVAILABLE, text))
                 continue
-            empty = 0
+            empty = self._bad_answers = 0
+            self._progress_at = time.monotonic()
             self._reader.left.worked(address)
             if self._decoder.is_done:
                 return

@@ -131,6 +131,26 @@ def test_a_loss_is_a_loss_whoever_tells_it() -> None:
         offsets(origin)
 
 
+@pytest.mark.parametrize(
+    ("gone", "left"), [((5, 3), [8, 9]), ((0, 20), []), ((7, 3), []), ((2, 2), [7, 8, 9])]
+)
+def test_what_is_compacted_is_no_loss(gone: tuple[int, int], left: list[int]) -> None:
+    """Whether the range begins with it, ends within it, or consists of it."""
+    first, count = gone
+    end, batch = first + count, make_batch()
+    found = [FetchRow(first, 0, count, 0), FetchRow(end, 0, 3, len(batch))]
+    if end < 7:
+        found.insert(1, FetchRow(end, 0, 7 - end, 0))
+        found[2] = found[2]._replace(base_offset=7)
+    frame = encode_fetch(
+        found, [batch], assignment=0, min_offset=0, max_offset=20, next_offset=end + 3
+    )
+    with members(frame) as origin, RangeReader(origin, COLUMNS, LeftMembers()) as opened:
+        batches = list(opened.read(WHOLE))
+        assert [at for each in batches for at in each.column("queue_offset").to_pylist()] == left
+        assert (opened.gaps, opened.compacted) == ([], 3 - len(left))
+
+
 def test_a_member_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its stream stays open, and nothing would ever come of it; the next one has the range."""
     monkeypatch.setattr(reader, "SILENCE_MS", 500)

@@ -52,6 +52,23 @@ def test_every_committed_record_with_all_its_columns(written: WrittenFolder) -> 
     assert {path: path.stat().st_mtime_ns for path in written.path.rglob("*")} == before
 
 
+def test_what_is_compacted_is_passed_over(written: WrittenFolder) -> None:
+    """Wherever partitions begin and end; a gone row has no batch to read."""
+    gone = [written.compact(ORDERS, 0, row, rows) for row, rows in ((25, 1), (3, 7), (0, 2))]
+    assert gone == [(125, 130), (15, 50), (0, 10)]
+    written.batch(ORDERS, 0, [b"newest"])
+    written.save()
+    written.close()
+    sent = dict(enumerate(written.sent[ORDERS, 0]))
+    left = {at: body for at, body in sent.items() if not any(a <= at < b for a, b in gone)}
+    for options in ({}, {"maxBytesPerPartition": "1k"}, {"maxRecordsPerPartition": "7"}):
+        rows = read(written.path, assign='{"orders": [0]}', **options)
+        assert len(rows) == len(left)
+        assert {row["queue_offset"]: row["body"] for row in rows} == left
+    edges = {"startingOffsets": '{"orders": {"0": 20}}', "endingOffsets": '{"orders": {"0": 40}}'}
+    assert read(written.path, assign='{"orders": [0]}', **edges) == []
+
+
 def test_a_folder_above_and_a_uri_will_do(written: WrittenFolder) -> None:
     """`n1`, or `file:/.../n1` as SQL writes it, in place of `n1/data/g1`."""
     written.close()
