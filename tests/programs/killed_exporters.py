@@ -29,6 +29,7 @@ from dledger_client.export.layout import Piece
 from dledger_client.export.manifests import history
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import Engine, export_once
+from dledger_client.export.source import Compacted
 from tests.unit.export.fakes import FakeLog, body_of
 from tests.waiting import wait_until
 
@@ -44,7 +45,7 @@ LIFE_SECONDS_MAX = {LOCAL: 1.5, SPARK: 2.5}
 class FewRows(FakeLog):
     """Has files of several row groups, so that one is written while the next is read."""
 
-    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Compacted]:
         """Yield a range, in whatever process."""
         vars(parquet)["ROW_GROUP_BYTES"] = ROW_GROUP_BYTES
         return super().read(piece, columns)

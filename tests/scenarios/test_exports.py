@@ -26,6 +26,7 @@ from dledger_client.export.manifests.checkpoint import CHECKPOINTS
 from dledger_client.export.manifests.records import Gap, Identity, manifest_name
 from dledger_client.export.planning import MIB, Options
 from dledger_client.export.run import Outcome
+from dledger_client.export.source import Compacted
 from dledger_client.export.task import Made, Work
 from tests.scenarios.rivals import race, race_of
 from tests.unit.export.fakes import Died, FakeLog, FaultyDisk, HereEngine, QuickDisk, body_of
@@ -359,6 +360,7 @@ def test_rows_out_of_order_are_in_no_file() -> None:
     class Unsorted(FakeLog):
         def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
             for batch in super().read(piece, columns):
+                assert not isinstance(batch, Compacted)
                 yield batch.take(pa.array([0, 0, *range(2, batch.num_rows)]))
 
     with folder() as root:

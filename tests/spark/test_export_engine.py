@@ -35,14 +35,19 @@ def never() -> SparkSession:
 
 
 def test_tasks_make_the_files_and_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Equal manifests by both engines; sums by Spark SQL; no session for an empty run."""
-    log = FakeLog({0: 95, 1: 31})
+    """Equal manifests by both engines; sums by Spark SQL; no session for an empty run.
+
+    Records are compacted, all of some files.
+    """
+    log = FakeLog({0: 95, 1: 31}, gone={0: frozenset({3, *range(40, 70)})})
+    left = 126 - 31
     storage = ExportStorage(tmp_path / "a")
     seen: list[tuple[int, int, int]] = []
     engine = SparkEngine(lambda: spark, lambda *done: seen.append(done))
     outcome = export_once(storage, log, engine, OPTIONS, now)
     assert outcome.manifest is not None
-    assert seen[-1][:2] == (len(outcome.manifest.added), 126)
+    assert seen[-1][:2] == (len(outcome.manifest.added), left)
+    assert sum(not each.rows for each in outcome.manifest.added) == 3
     assert seen[-1][2] > 0
     other = ExportStorage(tmp_path / "b", QuickDisk())
     assert outcome.manifest == export_once(other, log, HereEngine(), OPTIONS, now).manifest
@@ -51,7 +56,7 @@ def test_tasks_make_the_files_and_spark_reads_them(spark: SparkSession, tmp_path
     assert found is not None
     rows = read_export(tmp_path / "a").read().to_pylist()
     assert tuple(found) == (
-        126,
+        left,
         sum(row["queue_offset"] for row in rows),
         sum(len(row["body"]) for row in rows),
     )

@@ -23,7 +23,13 @@ from dledger_client.export.holder import Holder
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.manifests import history
 from dledger_client.export.manifests.records import Identity
-from dledger_client.export.source import DataLost, FreezeRequest, FrozenLog, RangeUnreadable
+from dledger_client.export.source import (
+    Compacted,
+    DataLost,
+    FreezeRequest,
+    FrozenLog,
+    RangeUnreadable,
+)
 from dledger_client.reading import (
     Edge,
     Hold,
@@ -271,7 +277,7 @@ class ClusterRanges:
     origin: Origin
     holds: Mapping[int, Hold]
 
-    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Compacted]:
         """Yield a range as `RangeSource` says; ClientError when nobody brings it."""
         group = self.groups.get(piece.queue)
         if group is None:  # the topic has it no more
@@ -288,6 +294,8 @@ class ClusterRanges:
                 yield batch
             if reader.gaps:
                 raise _missed(piece, reader.gaps)
+            if reader.compacted:
+                yield Compacted(reader.compacted)
 
 
 def _missed(piece: Piece, gaps: Sequence[Trimmed | Unreadable]) -> DataLost | RangeUnreadable:

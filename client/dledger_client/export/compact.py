@@ -15,6 +15,7 @@ from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece
 from dledger_client.export.manifests.checkpoint import Version
 from dledger_client.export.manifests.records import COMPACT, FileEntry, Merge, Plan
+from dledger_client.export.source import Compacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class MergeSource:
     storage: ExportStorage
     merges: tuple[Merge, ...]
 
-    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Compacted]:
         """Yield a merge's rows; ExportError DAMAGED."""
         (merge,) = (each for each in self.merges if each.piece == piece)
         for entry in merge.inputs:
             yield from read_entry(self.storage.path(entry.path), entry, columns)
+            if compacted := entry.end - entry.start - entry.rows:
+                yield Compacted(compacted)
 
 
 def merges_of(files: Sequence[FileEntry], size_max: int) -> list[Merge]:

@@ -35,6 +35,13 @@ class RangeUnreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """Comes among the rows of a range: so many of its offsets hold nothing any more."""
+
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
 class FreezeRequest:
     """What a run asks of the log."""
 
@@ -79,8 +86,8 @@ class FrozenLog:
 class RangeSource(Protocol):
     """Rows of ranges. Pickles, and is opened where it is used."""
 
-    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield a range in order, each offset once.
+    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Compacted]:
+        """Yield a range in order: each offset once, but those that are counted as compacted.
 
         DataLost when its beginning is trimmed; RangeUnreadable behind what is before such records.
         """

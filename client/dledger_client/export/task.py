@@ -16,7 +16,7 @@ from dledger_client.export.files.storage import ExportStorage
 from dledger_client.export.layout import Piece, name_of
 from dledger_client.export.manifests.records import FileEntry, Gap, Identity, unreadable_gap
 from dledger_client.export.planning import WRITE_AGAIN
-from dledger_client.export.source import DataLost, RangeSource, RangeUnreadable
+from dledger_client.export.source import Compacted, DataLost, RangeSource, RangeUnreadable
 from dledger_client.unreadable import EXPORT_REMEDY
 
 Watch = Callable[[int, int], None]
@@ -145,7 +145,10 @@ def _found(work: Work, piece: Piece) -> FileEntry | None:
     return found
 
 
-def _watched(batches: Iterator[pa.RecordBatch], watch: Watch) -> Iterator[pa.RecordBatch]:
+def _watched(
+    batches: Iterator[pa.RecordBatch | Compacted], watch: Watch
+) -> Iterator[pa.RecordBatch | Compacted]:
     for batch in batches:
-        watch(batch.num_rows, batch.nbytes)
+        if not isinstance(batch, Compacted):
+            watch(batch.num_rows, batch.nbytes)
         yield batch

@@ -13,7 +13,13 @@ from dledger_client.errors import error_of
 from dledger_client.export.files.storage import Disk
 from dledger_client.export.layout import MS_PER_DAY, FrozenQueue, Piece, day_of
 from dledger_client.export.manifests.records import Identity
-from dledger_client.export.source import DataLost, FreezeRequest, FrozenLog, RangeUnreadable
+from dledger_client.export.source import (
+    Compacted,
+    DataLost,
+    FreezeRequest,
+    FrozenLog,
+    RangeUnreadable,
+)
 from dledger_client.export.task import Made, Work, make_one
 from dledger_client.unreadable import Unreadable
 from dledger_proto.errors import Code
@@ -71,6 +77,8 @@ class FakeLog:
         default_factory=dict[int, tuple[tuple[int, int], ...]]
     )
     """Batches that nobody can decode, first offset and one above the last, by queue, in order."""
+    gone: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
+    """Offsets whose records are compacted, by queue."""
     is_away: bool = False
     """Nobody answers who reads."""
 
@@ -100,7 +108,7 @@ class FakeLog:
             return default
         return -(-(time_ms - DAY0) * self.records_per_day // MS_PER_DAY)
 
-    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Piece, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Compacted]:
         """Yield a range in small batches."""
         if self.is_away:
             raise error_of(Code.NO_LEADER, "nobody leads")
@@ -115,7 +123,13 @@ class FakeLog:
         stop = bad[0][0] if bad else piece.end
         for start in range(piece.start, stop, self.batch_rows):
             end = min(start + self.batch_rows, stop)
-            yield rows_of(piece.queue, start, end, columns, self.records_per_day)
+            rows = rows_of(piece.queue, start, end, columns, self.records_per_day)
+            gone = self.gone.get(piece.queue, frozenset())
+            left = rows.filter(pa.array([at not in gone for at in range(start, end)]))
+            if left.num_rows:
+                yield left
+            if left.num_rows < end - start:
+                yield Compacted(end - start - left.num_rows)
         if bad:
             what = Unreadable("g", self.identity.topic, piece.queue, *bad[0], "it is garbage")
             raise RangeUnreadable(piece, what)

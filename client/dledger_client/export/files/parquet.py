@@ -30,6 +30,7 @@ from dledger_client.export.manifests.records import (
     known,
     other_format,
 )
+from dledger_client.export.source import Compacted
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -69,42 +70,63 @@ class Footer:
 
 
 class Summary:
-    """Checks the rows of a range as they pass: contiguous, complete, and of which times."""
+    """Checks the rows of a range as they pass: in order, within it, and of which times.
+
+    Where records were compacted, there are fewer rows than offsets. Who wrote the file was told how
+    many, and `finish` holds it against that. Who reads the file back has the sum of its rows.
+    """
 
     def __init__(self, piece: Piece, columns: Sequence[str]) -> None:
         self._piece = piece
         self._sum = ContentSum(schema_of(columns))
-        self._next = piece.start
+        self._compacted = 0
+        self.offset_min = piece.start
+        self.offset_max = piece.start - 1
         self.time_min_ms = 0
         self.time_max_ms = 0
+
+    @property
+    def rows(self) -> int:
+        """How many have passed."""
+        return self._sum.rows
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch; ValueError when its offsets do not follow."""
         if not batch.num_rows:
             return
-        offsets = batch.column(OFFSET)
-        after = self._next + batch.num_rows
-        wanted = pa.array(np.arange(self._next, after))
-        if after > self._piece.end or not offsets.equals(wanted):
-            bounds = pc.min_max(offsets).as_py()
+        offsets = pc.fill_null(batch.column(OFFSET), -1).to_numpy()
+        low, high = int(offsets[0]), int(offsets[-1])
+        follows = self.offset_max < low and high < self._piece.end
+        if not (follows and bool((np.diff(offsets) > 0).all())):
             raise ValueError(
-                f"offsets {bounds['min']}-{bounds['max']}, {batch.num_rows} rows, where "
-                f"{self._next} and all that follow it should be"
+                f"offsets {low} to {high}, {batch.num_rows} rows, where offsets that grow should "
+                f"be, above {self.offset_max} and below {self._piece.end}"
             )
         times = pc.min_max(pc.cast(batch.column(STORED), pa.int64())).as_py()
-        first = self._next == self._piece.start
-        low, high = times["min"] // 1_000, times["max"] // 1_000
-        self.time_min_ms = low if first else min(self.time_min_ms, low)
-        self.time_max_ms = high if first else max(self.time_max_ms, high)
-        self._next = after
+        earliest, latest = times["min"] // 1_000, times["max"] // 1_000
+        first = not self.rows
+        self.time_min_ms = earliest if first else min(self.time_min_ms, earliest)
+        self.time_max_ms = latest if first else max(self.time_max_ms, latest)
+        self.offset_min = low if first else self.offset_min
+        self.offset_max = high
         self._sum.update(batch)
+
+    def leave_out(self, compacted: Compacted) -> None:
+        """Take offsets for those that the source says hold nothing any more."""
+        self._compacted += compacted.offsets
 
     def finish(self) -> int:
         """Return the sum of the rows; ValueError when some are missing."""
-        if self._next != self._piece.end:
+        there, wanted = self.rows + self._compacted, self._piece.end - self._piece.start
+        if there != wanted:
             raise ValueError(
-                f"its rows end before offset {self._next}, they must end at {self._piece.end}"
+                f"{self.rows} rows and {self._compacted} offsets whose records are compacted, of "
+                f"{wanted} offsets"
             )
+        return self.digest()
+
+    def digest(self) -> int:
+        """Return the sum of the rows that have passed."""
         return self._sum.digest()
 
 
@@ -113,7 +135,7 @@ def write(
     identity: Identity,
     piece: Piece,
     columns: Sequence[str],
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch | Compacted],
 ) -> FileEntry:
     """Write a range; return its entry for a manifest. ValueError when rows are missing.
 
@@ -162,12 +184,15 @@ def write(
 
 
 def _groups(
-    batches: Iterable[pa.RecordBatch], summary: Summary
+    batches: Iterable[pa.RecordBatch | Compacted], summary: Summary
 ) -> Iterator[Sequence[pa.RecordBatch]]:
     """Yield the rows of one row group each: every call of pyarrow's writer makes one."""
     held: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:
+        if isinstance(batch, Compacted):
+            summary.leave_out(batch)
+            continue
         summary.add(batch)
         held.append(batch)
         size, rows = size + batch.nbytes, rows + batch.num_rows
@@ -184,7 +209,7 @@ def _entry(
     """Return the entry for a manifest; `written` is the size and the sum of the file."""
     return FileEntry(
         name_of(identity.topic, piece), piece.queue, piece.start, piece.end, piece.date,
-        piece.end - piece.start, written[0], crc, piece.start, piece.end - 1,
+        summary.rows, written[0], crc, summary.offset_min, summary.offset_max,
         summary.time_min_ms, summary.time_max_ms, written[1],
     )  # fmt: skip
 
@@ -260,7 +285,7 @@ def check(path: Path, identity: Identity, piece: Piece, columns: Sequence[str]) 
     try:
         for batch in read_batches(path, columns):
             summary.add(batch)
-        crc = summary.finish()
+        crc = summary.digest()
         written = size_and_sum(path)
     except DAMAGE:
         return None
@@ -291,7 +316,7 @@ def read_entry(path: Path, entry: FileEntry, columns: Sequence[str]) -> Iterator
         for batch in read_batches(path, columns):
             summary.add(batch)
             yield batch
-        crc = summary.finish()
+        crc = summary.digest()
     except FileNotFoundError:
         raise damaged(entry.path, "is missing") from None
     except DAMAGE as error:

@@ -109,13 +109,15 @@ class FileEntry:
     end: int
     date: str
     rows: int
+    """Fewer than the range has offsets where records were compacted; 0: all were."""
     bytes: int
     crc: int
     """Of the rows' values (`files/content.py`), whatever the encoding."""
     offset_min: int
+    """Of the rows; without rows `start`, and `offset_max` lies one below."""
     offset_max: int
     time_min_ms: int
-    """Store time, ms since 1970."""
+    """Store time, ms since 1970; without rows 0."""
     time_max_ms: int
     file_crc: int
     """CRC-32C of the file's bytes, which are more than its rows: statistics and indexes, that
@@ -374,7 +376,10 @@ Span = tuple[int, int, int]
 
 
 def check_tiles(plan: Plan, files: Sequence[FileEntry], gaps: Sequence[Gap]) -> None:
-    """Raise CONFLICT unless files and gaps are exactly the plan's ranges, each offset once."""
+    """Raise CONFLICT unless files and gaps are exactly the plan's ranges, each offset once.
+
+    A merged file must have as many rows as those that it replaces.
+    """
     wanted = (
         [(each.piece.queue, each.piece.start, each.piece.end) for each in plan.merges]
         if plan.kind == COMPACT
@@ -386,6 +391,17 @@ def check_tiles(plan: Plan, files: Sequence[FileEntry], gaps: Sequence[Gap]) -> 
             f"plan {plan.number}: {wrong}",
             "this is a bug in dledger; nothing was published",
         )
+    rows = {each.path: each.rows for each in files}
+    for merge in plan.merges:
+        path = name_of(plan.identity.topic, merge.piece)
+        wanted_rows = sum(each.rows for each in merge.inputs)
+        if rows.get(path) != wanted_rows:
+            raise ExportError(
+                ExportCode.CONFLICT,
+                f"plan {plan.number}: {path} has {rows.get(path)} rows, the files that it merges "
+                f"{wanted_rows}",
+                "the file is of another export; move it away",
+            )
 
 
 def untiled(wanted: Sequence[Span], files: Sequence[FileEntry], gaps: Sequence[Gap]) -> str:
