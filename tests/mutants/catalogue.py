@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.mutants.core.clock_bugs import CLOCK_BUGS
+from tests.mutants.core.compaction_bugs import COMPACTION_BUGS
 from tests.mutants.core.disk_bugs import DISK_BUGS
 from tests.mutants.core.log_bugs import LOG_BUGS
 from tests.mutants.core.pace_bugs import PACE_BUGS
@@ -32,7 +33,7 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: Final[Sequence[Mutant]] = (
     *REFILL_BUGS, *REPAIR_BUGS, *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS,
-    *LOG_BUGS, *STATE_BUGS, *SNAPSHOT_BUGS,
+    *LOG_BUGS, *STATE_BUGS, *SNAPSHOT_BUGS, *COMPACTION_BUGS,
     *FORGETTING_BUGS, *TRUST_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *CONSUMER_BUGS, *COORDINATION_BUGS, *GROUP_BUGS, *TIMER_BUGS,
     *PROGRESS_BUGS, *SCHEDULE_BUGS, *EXPIRY_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,

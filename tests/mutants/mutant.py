@@ -18,6 +18,8 @@ AREAS: Final = {
     "dledger.refill": "refill",
     "dledger.repair": "repair",
     "dledger.snapshot": "snapshots",
+    "dledger.state.queues.compact": "compaction",
+    "dledger_broker.compacting": "compaction",
     "dledger_broker.snapshots": "snapshots",
     "dledger_broker.repair": "repair",
     "dledger_broker.refill.single_entries": "repair",

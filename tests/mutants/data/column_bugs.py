@@ -26,8 +26,14 @@ COLUMN_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "columns-pass-over-a-gap",
         "records that a member left out are left out of the answer (I8)",
-        [Edit(f"{DECODER}._checked", "if span.base_offset > expected:", "if False:")],
+        [Edit(f"{DECODER}._check_follows", "if span.base_offset > expected:", "if False:")],
         [f"{SCRIPTS}.test_a_gap_is_never_passed_over"],
+    ),
+    Mutant(
+        "columns-take-a-loss-for-compaction",
+        "what a member left out without a word is passed over before offsets that are compacted",
+        [Edit(f"{DECODER}._behind_gone", "self._check_follows(span, expected)", "pass")],
+        [f"{SCRIPTS}.test_only_what_a_row_says_is_compacted"],
     ),
     Mutant(
         "columns-hand-out-twice",

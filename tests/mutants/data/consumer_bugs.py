@@ -12,6 +12,8 @@ DISPATCHER: Final = f"{GROUP}.dispatch:Dispatcher"
 CLAIMS: Final = f"{GROUP}.claims:Claims"
 CONSUMER: Final = "test_group_consumer"
 DISPATCH: Final = "test_dispatch"
+COMPACTED: Final = "test_compacted"
+FETCHING: Final = "dledger_client._core.consumer.core:ConsumerCore"
 
 CONSUMER_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -53,6 +55,24 @@ CONSUMER_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{DISPATCH}.test_a_record_that_a_fetch_left_out_is_not_done"],
+    ),
+    Mutant(
+        "consumer-keeps-its-floor-before-what-is-gone",
+        "offsets whose records are compacted are never done: the floor of the group stays there",
+        [Edit(f"{DISPATCHER}.add", "if run.gone_before:", "if False:")],
+        [f"{COMPACTED}.test_the_floor_of_a_group_moves_over_what_is_gone"],
+    ),
+    Mutant(
+        "consumer-takes-a-loss-for-compaction",
+        "a record that a member left out without a word is passed over as if it were compacted",
+        [
+            Edit(
+                f"{FETCHING}._take_row",
+                "if row.base_offset > read.fetch_at:",
+                "if row.base_offset > read.fetch_at and not row.is_gone:",
+            )
+        ],
+        [f"{COMPACTED}.test_a_record_that_is_left_out_is_no_compaction"],
     ),
     Mutant(
         "consumer-restarts-a-queue-for-one-refusal",

@@ -54,7 +54,7 @@ RETENTION_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger.state.queues.expire:effective",
-                "if topic.name.startswith(GROUP_TOPIC_PREFIXES):",
+                "if topic.name.startswith(GROUP_TOPIC_PREFIXES) or topic.is_compacted:",
                 "if False:",
             )
         ],
@@ -137,7 +137,7 @@ RETENTION_BUGS: Final[Sequence[Mutant]] = (
         "the checksum of a copy is not looked at",
         [
             Edit(
-                "dledger.state.queues.carry:_check_batch",
+                "dledger.state.queues.carry:check_batch",
                 "if not is_sound or not is_its:",
                 "if not is_its:",
             ),

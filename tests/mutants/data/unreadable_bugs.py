@@ -100,7 +100,7 @@ UNREADABLE_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 f"{FETCHED}._next_run",
-                "self._passed_over.append(run.place_of(problem))",
+                "self._passed_over.append((run.place_of(problem), run.gone_before))",
                 "pass",
             )
         ],

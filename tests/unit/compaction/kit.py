@@ -7,11 +7,16 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from dledger.state.commands.command import Command
+from dledger.state.queues import table as tables
+from dledger.state.queues.holds import Hold
 from dledger.state.results import Refused
 from dledger.state.topics.commands import UpdateTopic
 from dledger.state.values import QueueSpan, Retention
 from dledger.types import Position, Span
+from dledger_broker.compacting import compacting as module
 from dledger_broker.compacting.compacting import AGAIN_SECONDS, LOOK_SECONDS, Compacting
 from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.read.batches import read_batches
@@ -73,7 +78,10 @@ def compacted_topic() -> Driven:
 
 @dataclass
 class Leader:
-    """The view of a leader."""
+    """The view of a leader. Until it is closed, blocks have three rows, and any pass is worth it.
+
+    So few rows are below the newest block.
+    """
 
     driven: Driven = field(default_factory=compacted_topic)
     loop: VirtualLoop = field(default_factory=VirtualLoop)
@@ -87,6 +95,9 @@ class Leader:
     failures: list[BaseException] = field(default_factory=list[BaseException])
 
     def __post_init__(self) -> None:
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(tables, "ROWS_PER_BLOCK", 3)
+        self._patch.setattr(module, "is_worth_it", lambda _old, new: new > 0)
         self.log = WholeLog(self.driven.log)
         self.pool = Inline()
         self.host = SimpleNamespace(failed=self.failures.append)
@@ -115,7 +126,17 @@ class Leader:
         """Give the topic another retention."""
         self.driven.one(UpdateTopic(TOPIC, retention_time_ms=(time_ms,)))
 
+    def hold(self, offset: int) -> None:
+        """Somebody reads the queue from an offset on."""
+        self.driven.one(Hold("spark", *QUEUE, offset, 1 << 40))
+
+    def in_stretches(self, rows: int, size: int = 1 << 20) -> None:
+        """Let a command name so many rows at most, and bring about so many bytes."""
+        self._patch.setattr(module, "ROWS_PER_STRETCH", rows)
+        self._patch.setattr(module, "COPIES_SIZE_TARGET", size)
+
     def close(self) -> None:
+        self._patch.undo()
         self.loop.close()
 
     def run(self, seconds: float = PASS) -> None:

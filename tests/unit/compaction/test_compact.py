@@ -7,12 +7,16 @@ from typing import cast
 
 import pytest
 
+from dledger.state.consumers.settings import ConsumeOrder, StartFrom
+from dledger.state.lookup import key_index
+from dledger.state.progress.claims import ClaimQueues, WantedQueue
+from dledger.state.progress.failures import FailedRecord, FailRecords
 from dledger.state.queues.carry import Copy
 from dledger.state.queues.compact import Compact, CutRow, joined
 from dledger.state.queues.expire import Bound, ExpireRecords, Expiring
 from dledger.state.queues.holds import Hold
 from dledger.state.queues.trim import Trim
-from dledger.state.results import Appended, Compacted, Refused, Result
+from dledger.state.results import Appended, Compacted, FailuresStored, Refused, Result
 from dledger.state.tables import Table
 from dledger.state.timers.schedules import SetSchedule
 from dledger.state.topics.commands import DeleteTopic, UpdateTopic
@@ -25,6 +29,7 @@ from dledger_proto.keyhash import key_hash
 from dledger_proto.limits import RETENTION_BY_KEY, RETENTION_DEFAULT, RETENTION_FOREVER
 from tests.unit.compaction.kit import QUEUE, Leader, bodies, compacted_topic, keyed
 from tests.unit.state.carry_kit import carry, end_of
+from tests.unit.state.groups_kit import SETTINGS, with_group
 from tests.unit.state.kit import (
     TOPIC,
     Driven,
@@ -36,7 +41,6 @@ from tests.unit.state.kit import (
     started,
 )
 
-pytestmark = pytest.mark.usefixtures("small_blocks")
 GONE_MAX = 0xFFFF_FFFF
 
 
@@ -191,6 +195,13 @@ def other_bytes(run: Copy) -> Copy:
     return Copy(run.position, bytes(damaged))
 
 
+def test_a_run_of_other_bytes_is_refused() -> None:
+    """As the next test: a known bug is hunted with it."""
+    test_runs_must_lie_within_their_row_and_be_sound(
+        lambda runs: [other_bytes(runs[0]), runs[1]], Code.CORRUPT_BATCH
+    )
+
+
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [
@@ -340,3 +351,57 @@ def test_no_bound_lets_records_of_a_compacted_topic_go() -> None:
         expiring = Expiring(*QUEUE, 3, why, 1)
         driven.one(ExpireRecords((expiring,), default), time_ms=1 << 40)
     assert driven.machine.queries.queue_bounds(*QUEUE) == (0, 3)
+
+
+def test_a_failure_of_what_is_gone() -> None:
+    """As the next test: a known bug is hunted with it."""
+    test_what_fails_after_it_is_gone_is_done(ConsumeOrder.CONCURRENT)
+
+
+@pytest.mark.parametrize("order", [ConsumeOrder.CONCURRENT, ConsumeOrder.QUEUE])
+def test_what_fails_after_it_is_gone_is_done(order: ConsumeOrder) -> None:
+    """A consumer had the record when compaction deleted it: nothing is left to try again."""
+    with closing(filled()) as leader:
+        driven = leader.driven
+        with_group(replace(SETTINGS, start=StartFrom.FIRST, order=order), driven=driven)
+        driven.one(ClaimQueues("billing", "a", (WantedQueue(*QUEUE, 5, 0),)))
+        propose(leader, {4: []})
+        failed = FailRecords("billing", "a", (FailedRecord(*QUEUE, 5, 0, 4, 0, -1, "bad"),))
+        result = driven.one(failed)
+        assert isinstance(result, FailuresStored)
+        assert result.rows[0].code is Code.OK
+        assert result.rows[0].is_dead == (order is ConsumeOrder.QUEUE)
+        row = driven.machine.queries.progress("billing", *QUEUE).row
+        assert row is not None
+        assert row.is_done(4)
+        assert driven.machine.queries.timers_waiting == 0
+
+
+def test_the_key_index_forgets_what_is_gone_and_keeps_what_is_left() -> None:
+    """Also when the minimum lies within a batch that was cut: its runs lie behind its position."""
+    with pytest.MonkeyPatch.context() as patch, closing(Leader()) as leader:
+        for name, value in (
+            ("LEVEL_0_ENTRIES", 8), ("MERGE_PACE", 4), ("MERGE_STEP", 5), ("RUNS_PER_MERGE", 2),
+            ("ENTRIES_PER_BLOCK", 5), ("LEVEL_0_BLOCK_SIZE", 200),
+        ):  # fmt: skip
+            patch.setattr(key_index, name, value)
+        for number in range(60):
+            leader.driven.append(keyed(("a", b"1"), (f"k{number % 4}", b"2"), ("a", b"3")))
+        leader.run()
+        first = min(leader.records())
+        leader.driven.one(Trim(*QUEUE, first + 4))
+        for number in range(60):
+            leader.driven.append(keyed((f"other{number}", b"")))
+        left, queries = leader.records(), leader.driven.machine.queries
+        for key in ("k0", "k1", "k2", "k3", "a"):
+            hashed = key_hash(key.encode())
+            found = {
+                offset
+                for hit in queries.lookup_key(TOPIC, hashed, 0, 0, 99).hits
+                for offset in range(
+                    hit.span.base_offset, hit.span.base_offset + hit.span.record_count
+                )
+            }
+            assert {each for each, record in left.items() if record.keys == (key,)} <= found
+        places = list(leader.driven.machine._state.keys.find(TOPIC, key_hash(b"a"), 0, 1 << 50))
+        assert len(places) < 30, "entries of what is gone were left out by merges"

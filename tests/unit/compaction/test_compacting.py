@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from dledger.state.queues.compact import Compact
-from dledger.state.queues.holds import Hold, ReleaseHold
+from dledger.state.queues.holds import ReleaseHold
 from dledger.state.values import Reference
 from dledger_broker.compacting import compacting as module
 from dledger_broker.compacting import superseded
@@ -16,8 +16,6 @@ from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.limits import MIB, RETENTION_BY_KEY, RETENTION_DEFAULT
 from tests.unit.compaction.kit import QUEUE, Leader, bodies, fill, keyed
 from tests.unit.state.kit import TOPIC
-
-pytestmark = pytest.mark.usefixtures("small_blocks", "always_worth_it")
 
 
 def compacted(leader: Leader) -> dict[int, bytes]:
@@ -72,10 +70,21 @@ def test_what_is_held_stays_and_what_lies_below_goes() -> None:
     with closing(Leader()) as leader:
         for _ in range(9):
             leader.driven.append(keyed(("a", b"1")))
-        leader.driven.one(Hold("spark", *QUEUE, 3, 1 << 40))
+        leader.hold(3)
         assert sorted(compacted(leader)) == [2, 3, 4, 5, 6, 7, 8]
         leader.driven.one(ReleaseHold("spark", *QUEUE))
         assert sorted(compacted(leader)) == [5, 6, 7, 8]
+
+
+def test_a_hold_that_comes_meanwhile_keeps_what_is_above_it() -> None:
+    """The leader did not see it when it looked at the queue; apply does."""
+    with closing(Leader()) as leader:
+        for _ in range(9):
+            leader.driven.append(keyed(("a", b"1")))
+        leader.before = lambda: leader.hold(3)
+        leader.run()
+        assert sorted(leader.records()) == [2, 3, 4, 5, 6, 7, 8]
+        assert leader.refused
 
 
 def test_records_without_a_key_of_their_own_stay() -> None:
@@ -123,11 +132,9 @@ def test_a_member_that_may_not_does_nothing(why: str) -> None:
         assert leader.proposed == []
 
 
-def test_a_pass_that_loses_the_leadership_leaves_the_cleaned_offset(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "ROWS_PER_STRETCH", 2)
+def test_a_pass_that_loses_the_leadership_leaves_the_cleaned_offset() -> None:
     with closing(Leader()) as leader:
+        leader.in_stretches(2)
         for _ in range(12):
             leader.driven.append(keyed(("a", b"1")))
 

@@ -11,7 +11,6 @@ from dledger.state.queues.holds import Hold, ReleaseHold
 from dledger.state.queues.trim import Trim
 from dledger.state.values import Reference
 from dledger.types import Position, Span
-from dledger_broker.compacting import compacting as module
 from dledger_proto.errors import Code
 from dledger_proto.keyhash import key_hash
 from tests.unit.compaction.kit import QUEUE, Leader, keyed
@@ -36,6 +35,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.leader = Leader(tombstone_ms=TOMBSTONE_MS)
+        self.leader.in_stretches(7, 500)
         self.leader.before = self.meanwhile
         self.written: list[Written] = []
         self.pins: list[tuple[int, int, bytes]] = []
@@ -174,14 +174,12 @@ class World:
         assert sum(gone) <= len(gone) // 2 + 2
 
 
-@pytest.fixture
-def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass takes several commands, and something may happen between them."""
-    monkeypatch.setattr(module, "ROWS_PER_STRETCH", 7)
-    monkeypatch.setattr(module, "COPIES_SIZE_TARGET", 500)
+def test_a_dozen_worlds() -> None:
+    """As the next test: known bugs are hunted with these."""
+    for seed in range(100, 112):
+        test_the_last_record_of_each_key_stays(seed)
 
 
-@pytest.mark.usefixtures("small_blocks", "always_worth_it", "short_stretches")
 @pytest.mark.parametrize("seed", range(30))
 def test_the_last_record_of_each_key_stays(seed: int) -> None:
     world = World(seed)
