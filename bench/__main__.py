@@ -17,7 +17,7 @@ import uvloop
 from rich.console import Console
 
 from bench.bulk import decode, exports, spark
-from bench.cluster import failover, idle, lag, refill, restart, snapshot, steady
+from bench.cluster import compaction, failover, idle, lag, refill, restart, snapshot, steady
 from bench.delivery import delay, push, rebalance, timers
 from bench.effort import Effort
 from bench.figures import Figure, table
@@ -41,6 +41,7 @@ BENCHMARKS: dict[str, Measure] = {
     "lag": lag.measure,
     "refill": refill.measure,
     "snapshot": snapshot.measure,
+    "compaction": compaction.measure,
     "delay": delay.measure,
     "timers": timers.measure,
     "push": push.measure,

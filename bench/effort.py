@@ -29,6 +29,8 @@ class Effort:
     idle_seconds: float = 30.0
     timers_fired: int = 200_000
     """How many delayed messages are due at almost one time."""
+    updates: int = 10_000_000
+    """How many messages a compacted topic gets."""
     timers_waiting: int = 1_000_000
     """How many timers wait while memory and starts are looked at."""
 
@@ -39,4 +41,5 @@ class Effort:
             folder, runs, seconds=1.5, minutes=0.2, trials=3, kills=5,
             small_log_bytes=64 << 20, large_log_bytes=640 << 20, filled_bytes=256 << 20,
             pause_seconds=5.0, idle_seconds=5.0, timers_fired=20_000, timers_waiting=50_000,
+            updates=200_000,
         )  # fmt: skip

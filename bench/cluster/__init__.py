@@ -1,5 +1,6 @@
 """Benchmarks of failover, restart, idling and the state.
 
+compaction   what is left of many updates of few keys, and what compaction costs
 failover     how long one synchronous producer waits when the leader is lost
 idle         processor time and memory of a group that has nothing to do
 lag          a follower that is stopped (SIGSTOP) for a minute
