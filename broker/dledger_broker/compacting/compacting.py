@@ -22,11 +22,12 @@ from dledger.state.queues.carry import COPIES_SIZE_TARGET, Copy
 from dledger.state.queues.compact import ROWS_PER_STRETCH, Compact, CutRow
 from dledger.state.queues.table import QueueId
 from dledger.state.values import Compactable, QueueSpan, Topic
-from dledger_broker.compacting.superseded import Comparison, cut
+from dledger_broker.compacting.superseded import Comparison, cut, keys_of
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.group.retention import held_from
 from dledger_broker.process.logs import Quiet
 from dledger_broker.read.batches import STORAGE_ERRORS, SpanReader, read_batches
+from dledger_proto.batch.codec import BatchView
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import MIB
 
@@ -105,15 +106,11 @@ class Compacting:
         return self._view.leads and not self._view.log.space.low
 
     async def _look(self, queue: QueueId) -> None:
-        clock = self._view.clock
+        if self._view.clock.monotonic() < self._rests.get(queue, 0.0):
+            return
         try:
-            if clock.monotonic() >= self._rests.get(queue, 0.0) and await self._is_worth_it(queue):
-                began = clock.monotonic()
-                is_whole = await self._pass(queue)
-                self._counted.pop(queue, None)
-                if is_whole:
-                    now = clock.monotonic()
-                    self._rests[queue] = now + max(AGAIN_SECONDS, AGAIN_TIMES * (now - began))
+            if await self._is_worth_it(queue):
+                await self._pass_and_rest(queue)
         except STORAGE_ERRORS as error:
             self._view.host.failed(error)
         except DledgerError as error:
@@ -124,6 +121,19 @@ class Compacting:
                     topic_id=queue[0].hex(), queue=queue[1], reason=str(error),
                     others_since=left_out,
                 )  # fmt: skip
+
+    async def _pass_and_rest(self, queue: QueueId) -> None:
+        """Compact a queue; then it rests, also after a failure, unless there is more to do."""
+        clock = self._view.clock
+        began = clock.monotonic()
+        has_more = False
+        try:
+            has_more = not await self._pass(queue)
+        finally:
+            self._counted.pop(queue, None)
+            if not has_more:
+                now = clock.monotonic()
+                self._rests[queue] = now + max(AGAIN_SECONDS, AGAIN_TIMES * (now - began))
 
     def _forget_others(self, topics: Sequence[Topic]) -> None:
         known = {topic.topic_id for topic in topics}
@@ -243,18 +253,24 @@ def look_at(
     runs: list[Copy] = []
     size, stop = 0, spans[0].base_offset
     for span, batch in zip(spans, read_batches(log, spans), strict=True):
-        if size >= COPIES_SIZE_TARGET:
-            break
-        stop = span.base_offset + span.record_count
-        if span.position in pinned:
-            comparison.leave(span, batch, minimum)
+        end = span.base_offset + span.record_count
+        if span.is_gone:
+            stop = end
             continue
-        left = comparison.left_of(span, batch, minimum)
-        if left is not None:
-            rows.append(CutRow(span.base_offset, span.record_count))
-            made = [Copy(span.position + run.first, cut(batch, run)) for run in left]
-            runs += made
-            size += sum(len(run.batch) for run in made)
+        view, keys = BatchView(batch), keys_of(span, batch)
+        left = comparison.left_of(span, view, keys, minimum)
+        made = None if left is None or span.position in pinned else cut(span, view, left)
+        if made is None:
+            comparison.leave(span, keys, minimum)
+            stop = end
+            continue
+        more = sum(len(run.batch) for run in made)
+        if rows and size + more > COPIES_SIZE_TARGET:
+            break
+        rows.append(CutRow(span.base_offset, span.record_count))
+        runs += made
+        size += more
+        stop = end
     return Stretch(stop, tuple(rows), tuple(runs))
 
 

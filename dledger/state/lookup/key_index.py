@@ -48,6 +48,7 @@ from dledger.state.lookup.entries import (
     sort,
     split,
 )
+from dledger.state.lookup.gone import gone_of
 from dledger.state.lookup.runs import (
     Directory,
     Merge,
@@ -290,10 +291,10 @@ class KeyIndex:
             return entries
         firsts = {queue.id[1]: self._queues.first_batch(queue) for queue in queues}
         cleaned = {queue.id[1]: self._queues.cleaned(queue) for queue in queues}
-        by_number = {queue.id[1]: queue for queue in queues}
-        is_left: dict[KeyPlace, bool] = {}
         pinned = self._references.head
-        kept: list[bytes] = []
+        live: list[tuple[bytes, KeyPlace]] = []
+        compared: dict[int, dict[int, int]] = {}
+        """By queue: positions of batches that compaction may have deleted, by base offset."""
         for entry in split(entries):
             place = place_of(entry)
             number, base_offset = place.queue, place.base_offset
@@ -302,13 +303,17 @@ class KeyIndex:
             else:
                 is_live = place.position >= firsts.get(number, 0)
                 if is_live and base_offset < cleaned.get(number, 0):
-                    if place not in is_left:
-                        left = self._queues.left_of(by_number[number], place.position, base_offset)
-                        is_left[place] = next(left, None) is not None
-                    is_live = is_left[place]
+                    compared.setdefault(number, {})[base_offset] = place.position
             if is_live:
-                kept.append(entry)
-        return b"".join(kept)
+                live.append((entry, place))
+        gone = {
+            (queue.id[1], offset)
+            for queue in queues
+            for offset in gone_of(self._queues, queue, compared.get(queue.id[1], {}))
+        }
+        return b"".join(
+            entry for entry, place in live if (place.queue, place.base_offset) not in gone
+        )
 
     def _write_entries(
         self, topic: _Topic, run: int, entries: bytes, opened: tuple[bytes, int] | None

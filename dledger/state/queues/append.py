@@ -27,6 +27,7 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import DELAY_MS_MAX
 
 CACHED_TOPICS_MAX: Final = 4_096
+_ONE: Final = (1).to_bytes(4, "little")
 
 
 class Appender:
@@ -77,7 +78,7 @@ class Appender:
             opened = self._open_queues(topic)
         if header.queue not in opened[1]:
             return self._refused(topic, header)
-        if topic.is_compacted and (header.key_count != header.record_count or scheduled):
+        if topic.is_compacted and (scheduled or not _have_one_key(header, payload)):
             return _without_keys(topic, header)
         if header.header_size != BATCH_HEADER_SIZE and not scheduled:
             due_ms = delivery_time_of(payload, header)
@@ -147,6 +148,12 @@ class Appender:
             self._open.clear()
         opened = self._open[topic.topic_id] = topic, mine
         return opened
+
+
+def _have_one_key(header: BatchHeader, payload: memoryview) -> bool:
+    """Tell whether each record has exactly one key: by the column key_counts."""
+    at = header.header_size + 16 * header.record_count
+    return payload[at : at + 4 * header.record_count] == _ONE * header.record_count
 
 
 def _without_keys(topic: Topic, header: BatchHeader) -> Refused:

@@ -48,6 +48,11 @@ class Copies:
         value = self._store.get(RENAMED_KEY)
         self._renamed: int = -1 if value is None else COPY_VALUE.unpack(value)[0]
 
+    @property
+    def has_renamed(self) -> bool:
+        """True: compaction has left runs of batches, which have names of their own."""
+        return self._renamed >= 0
+
     def place(self, position: int) -> int:
         """Return where a batch that the state needs lies, given its position."""
         if position >= max(self.carried.horizon, self.carried.target, self._renamed + 1):

@@ -347,7 +347,8 @@ class QueueTable:
             for kind, first, count, row_size, base, position, time_ms in ROW.iter_unpack(
                 memoryview(block)[place * ROW.size :]
             ):
-                assert kind <= KIND_GONE, f"queue {queue.id} offset {base}: row kind {kind}"
+                is_sound = kind <= KIND_REFERENCE if row_size else kind == KIND_GONE
+                assert is_sound, f"queue {queue.id} offset {base}: row kind {kind} size {row_size}"
                 size += row_size
                 if found and (size > max_bytes or len(found) == SPANS_MAX):
                     return found
@@ -371,7 +372,7 @@ class QueueTable:
         A run that compaction left of a batch has its name behind the position of the batch.
         """
         first = queue.first_position
-        if first == NO_POSITION or not self.cleaned(queue):
+        if first == NO_POSITION or not self._copies.has_renamed:
             return first
         return max(first - BATCH_RECORDS_MAX, 0)
 
@@ -383,13 +384,19 @@ class QueueTable:
         """
         at = max(base_offset, queue.minimum)
         while at < min(queue.maximum, base_offset + BATCH_RECORDS_MAX):
-            span = self._row_at(queue, at)
-            at = span.base_offset + span.record_count
-            if span.is_gone:
-                continue
-            if span.is_reference or span.position - position != span.base_offset - base_offset:
-                return
-            yield self._copies.located(span)
+            for span in self.rows_of_block(queue, at):
+                end = span.base_offset + span.record_count
+                if end <= at or span.is_gone:
+                    continue
+                if span.is_reference or span.position - position != span.base_offset - base_offset:
+                    return
+                yield self._copies.located(span)
+            at = end
+
+    def rows_of_block(self, queue: Queue, offset: int) -> list[QueueSpan]:
+        """Return all rows of the block that holds an offset, wherever their batches lie."""
+        _, block = self._block_at(queue, offset)
+        return [_span(block, row) for row in range(len(block) // ROW.size)]
 
     def offset_by_time(self, queue: Queue, time_ms: int) -> int:
         """Return the first offset stored at or after a time; the maximum when there is none."""

@@ -48,7 +48,7 @@ def delays(view: View) -> Judgement:
 
 def _must_be_there(view: View, op: Op) -> bool:
     place = view.log.places[op.k]
-    if view.cut_short or not place.is_finally_whole:
+    if view.cut_short or not place.is_finally_whole or place.may_hide(op.i):
         return False
     final = next(each for each in view.history.ops if each.i == place.finally_asked)
     due: int = op.result

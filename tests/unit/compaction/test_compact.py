@@ -21,9 +21,9 @@ from dledger.state.tables import Table
 from dledger.state.timers.schedules import SetSchedule
 from dledger.state.topics.commands import DeleteTopic, UpdateTopic
 from dledger.state.values import QueueSpan, Reference, Retention, TopicType
-from dledger_broker.compacting.superseded import Run, cut
 from dledger_broker.read.batches import read_batches
 from dledger_offline.state import describe_row
+from dledger_proto.batch.codec import BatchView, Record, cut_records, encode_batch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash
 from dledger_proto.limits import RETENTION_BY_KEY, RETENTION_DEFAULT, RETENTION_FOREVER
@@ -42,6 +42,8 @@ from tests.unit.state.kit import (
 )
 
 GONE_MAX = 0xFFFF_FFFF
+BODY = bytes(200)
+"""Large enough that a run of one record is worth it."""
 
 
 def filled() -> Leader:
@@ -75,7 +77,7 @@ def propose(
         (whole,) = read_batches(leader.log, [row])
         for run in left:
             name = row.position + run[0]
-            runs.append(Copy((names or {}).get(name, name), cut(whole, Run(*run))))
+            runs.append(Copy((names or {}).get(name, name), cut_records(BatchView(whole), *run)))
     command = Compact(*QUEUE, first, stop, cleaned, tuple(rows), tuple(runs))
     return leader.driven.one(command)
 
@@ -222,7 +224,7 @@ def test_runs_must_lie_within_their_row_and_be_sound(wrong: object, code: Code) 
     with closing(filled()) as leader:
         row = leader.rows()[0]
         (whole,) = read_batches(leader.log, [row])
-        runs = [Copy(row.position + at, cut(whole, Run(at, 1))) for at in (1, 3)]
+        runs = [Copy(row.position + at, cut_records(BatchView(whole), at, 1)) for at in (1, 3)]
         before = leader.driven.rows()
         command = Compact(*QUEUE, 0, 6, -1, (CutRow(0, 4),), tuple(wrong(runs)))
         assert code_of(leader.driven.one(command)) is code
@@ -324,6 +326,9 @@ def test_each_message_needs_one_key_and_none_may_wait() -> None:
         Code.MESSAGE_ILLEGAL
     ] * 2
     assert code_of(driven.append(delayed(1 << 30, keys=("a",)))[0]) is Code.MESSAGE_ILLEGAL
+    uneven = [Record(b"two", keys=("a", "b")), Record(b"none")]
+    mixed = encode_batch(uneven, topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1)
+    assert code_of(driven.append(mixed)[0]) is Code.MESSAGE_ILLEGAL
     assert driven.machine.queries.queue_bounds(*QUEUE) == (0, 0)
     (result,) = driven.append(batch(2, keys=("a",)))
     assert offset_of(result) == 0
@@ -387,7 +392,7 @@ def test_the_key_index_forgets_what_is_gone_and_keeps_what_is_left() -> None:
             patch.setattr(key_index, name, value)
         for number in range(60):
             leader.driven.append(
-                keyed((f"x{number}", b"1"), ("a", b"2"), (f"y{number}", b"3"), ("a", b"4"))
+                keyed((f"x{number}", BODY), ("a", BODY), (f"y{number}", BODY), ("a", BODY))
             )
         for number in range(60):
             leader.driven.append(keyed(("b", b"%d" % number)))

@@ -7,6 +7,7 @@ import pytest
 
 from dledger.state.queues.compact import Compact
 from dledger.state.queues.holds import ReleaseHold
+from dledger.state.timers.commands import FireTimers
 from dledger.state.values import Reference
 from dledger_broker.compacting import compacting as module
 from dledger_broker.compacting import superseded
@@ -15,7 +16,7 @@ from dledger_broker.read.batches import DamagedBatch
 from dledger_proto.batch.codec import Record, encode_batch
 from dledger_proto.limits import MIB, RETENTION_BY_KEY, RETENTION_DEFAULT
 from tests.unit.compaction.kit import QUEUE, Leader, bodies, fill, keyed
-from tests.unit.state.kit import TOPIC
+from tests.unit.state.kit import TOPIC, delayed
 
 
 def compacted(leader: Leader) -> dict[int, bytes]:
@@ -85,6 +86,51 @@ def test_a_hold_that_comes_meanwhile_keeps_what_is_above_it() -> None:
         leader.run()
         assert sorted(leader.records()) == [2, 3, 4, 5, 6, 7, 8]
         assert leader.refused
+
+
+def test_a_tombstone_stays_as_long_as_a_record_that_nobody_compares() -> None:
+    """One with several keys, or one that a timer brought, of a time without compaction."""
+    with closing(Leader()) as leader:
+        leader.keep(RETENTION_DEFAULT)
+        several = [Record(b"several", keys=("a", "b"))]
+        leader.driven.append(
+            encode_batch(
+                several, topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1
+            )
+        )
+        now = leader.driven.log.time_ms
+        leader.driven.append(delayed(now + 10, keys=("c",)))
+        leader.driven.one(FireTimers(now + 20, 9), now + 20)
+        leader.keep(RETENTION_BY_KEY)
+        leader.driven.append(keyed(("a", b""), ("b", b""), ("c", b""), ("d", b"")))
+        fill(leader.driven, 4)
+        left = compacted(leader)
+        assert sorted(left)[:5] == [0, 1, 2, 3, 4]
+        assert 5 not in left, "no older record of d is left"
+
+
+def test_a_row_whose_runs_would_be_as_large_stays_whole() -> None:
+    """Else a command could be much larger than a batch. Its tombstones stay, too."""
+    with closing(Leader()) as leader:
+        rows = [(("a", "b")[number % 2] + str(number), b"y") for number in range(40)]
+        leader.driven.append(keyed(*rows))
+        for number in range(1, 40, 2):
+            leader.driven.append(keyed((f"b{number}", b"x")))
+        fill(leader.driven, 4)
+        before = leader.records()
+        left = compacted(leader)
+        assert all(offset in left for offset in range(1, 40, 2)), "superseded, but not worth it"
+        assert leader.driven.machine.queries.compactable(*QUEUE).cleaned <= 40
+        assert all(left[offset] == before[offset].body for offset in range(40, 60))
+
+
+def test_a_pass_that_is_refused_rests_too() -> None:
+    with closing(Leader()) as leader:
+        for _ in range(9):
+            leader.driven.append(keyed(("a", b"1")))
+        leader.before = lambda: leader.hold(0)
+        leader.run(LOOK_SECONDS + module.AGAIN_SECONDS - 1)
+        assert len(leader.refused) == 1
 
 
 def test_records_without_a_key_of_their_own_stay() -> None:

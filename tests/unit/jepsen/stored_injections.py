@@ -65,7 +65,7 @@ def stamp_a_found_record_anew(b: Broken) -> bool:
     return bool(op)
 
 
-@kept("stamp-back", may="stamp-differs passed-over too-early hold-passed")
+@kept("stamp-back", may="stamp-differs passed-over too-early hold-passed held-unreadable")
 def let_store_times_fall(b: Broken) -> bool:
     op = _stamps(b)
     if op:
