@@ -153,7 +153,7 @@ class Appender:
 def _have_one_key(header: BatchHeader, payload: memoryview) -> bool:
     """Tell whether each record has exactly one key: by the column key_counts."""
     at = header.header_size + 16 * header.record_count
-    return payload[at : at + 4 * header.record_count] == _ONE * header.record_count
+    return bytes(payload[at : at + 4 * header.record_count]) == _ONE * header.record_count
 
 
 def _without_keys(topic: Topic, header: BatchHeader) -> Refused:

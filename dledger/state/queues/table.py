@@ -384,14 +384,14 @@ class QueueTable:
         """
         at = max(base_offset, queue.minimum)
         while at < min(queue.maximum, base_offset + BATCH_RECORDS_MAX):
-            for span in self.rows_of_block(queue, at):
-                end = span.base_offset + span.record_count
-                if end <= at or span.is_gone:
+            rows = self.rows_of_block(queue, at)
+            for span in rows:
+                if span.is_gone or span.base_offset + span.record_count <= at:
                     continue
                 if span.is_reference or span.position - position != span.base_offset - base_offset:
                     return
                 yield self._copies.located(span)
-            at = end
+            at = rows[-1].base_offset + rows[-1].record_count
 
     def rows_of_block(self, queue: Queue, offset: int) -> list[QueueSpan]:
         """Return all rows of the block that holds an offset, wherever their batches lie."""

@@ -162,6 +162,7 @@ class ProducerCore:
             lane = lanes[turn % len(lanes)]
         else:
             try:
+                pin = self._choice.bound_by_key(state, (record,), pin)
                 lane = self._choice.choose(state, record, pin, lanes, now)
             except ClientError as error:
                 self._refuse(
@@ -200,6 +201,7 @@ class ProducerCore:
             self._parking.park(state, Parked(future, records, size, pin, deadline, is_batch=True))
             return
         try:
+            pin = self._choice.bound_by_key(state, records, pin)
             lane = self._choice.choose(state, records[0], pin, state.lanes, now)
         except ClientError as error:
             parked = Parked(future, records, size, pin, deadline, False, True, is_checked)

@@ -143,7 +143,7 @@ class QueueChoice:
             self._faults is None
             and bool(state.lanes)
             and route is not None
-            and not (route.is_fifo or route.is_delay or route.has_priorities)
+            and not (route.is_fifo or route.is_delay or route.has_priorities or route.is_compacted)
             and all(self.is_usable(group) for group in {lane.group for lane in state.lanes})
         )
 
@@ -185,6 +185,29 @@ class QueueChoice:
             state.turn = start + 1
             return self._next(lanes, start, now)
         return lanes[self._bound(state, record, pin, len(lanes))]
+
+    def bound_by_key(
+        self, state: TopicState, records: Sequence[Record], pin: Pin | None
+    ) -> Pin | None:
+        """Return what binds messages: those of a compacted topic are bound by their key.
+
+        So a newer message of a key comes behind the older one, in the same queue. ClientError for a
+        message without exactly one key, and when messages of one batch belong to several queues.
+        """
+        route = state.route
+        if route is None or not route.is_compacted:
+            return pin
+        if any(len(record.keys) != 1 for record in records):
+            raise illegal(f"topic {state.name} is compacted: each message needs exactly one key")
+        if pin is not None and pin.has_queue:
+            return pin
+        queues = {queue_of_key(record.keys[0].encode(), route.write_queues) for record in records}
+        if len(queues) > 1:
+            raise illegal(
+                f"topic {state.name} is compacted: the keys of these messages belong to queues "
+                f"{sorted(queues)}; send them one by one, or give a queue"
+            )
+        return Pin(queue=queues.pop())
 
     def _bound(self, state: TopicState, record: Record, pin: Pin, count: int) -> int:
         if pin.ordering_key is not None:
