@@ -55,3 +55,17 @@ class WriteRule:
                 f"topic {topic.name} is DELAY: each message needs a delivery time",
             )
         return None
+
+    def refusal_of_schedules(self, header: BatchHeader) -> DledgerError | None:
+        """Return why the queue does not take the message of a schedule, or None."""
+        refusal = self.refusal(header)
+        if refusal is not None:
+            return refusal
+        topic = self._topic_by_id(header.topic_id)
+        assert topic is not None
+        if topic.is_compacted:
+            return DledgerError(
+                Code.MESSAGE_ILLEGAL,
+                f"topic {topic.name} is compacted: it takes nothing from schedules",
+            )
+        return None

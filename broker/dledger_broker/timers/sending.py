@@ -119,7 +119,7 @@ class ScheduleSending:
         if due_ms > now_ms:
             heappush(self._looks, (due_ms, schedule.topic_id, schedule.name))
             return
-        refusal = self._rule.refusal(parse_header(schedule.batch))
+        refusal = self._rule.refusal_of_schedules(parse_header(schedule.batch))
         if refusal is None:
             due.append((schedule, due_ms))
         else:

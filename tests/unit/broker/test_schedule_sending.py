@@ -20,6 +20,7 @@ from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.timers.sending import ScheduleSending, occurrence
 from dledger_proto.batch.codec import parse_header
 from dledger_proto.errors import Code, Outcome
+from dledger_proto.limits import RETENTION_BY_KEY, RETENTION_DEFAULT
 from tests.unit.broker.virtual_loop import VirtualLoop
 from tests.unit.state.kit import TOPIC, Driven, batch, started
 
@@ -168,6 +169,19 @@ def test_what_a_queue_does_not_take_is_not_proposed_and_sent_once_it_takes_it() 
         leader.run(600.0)
         assert not leader.proposed
         leader.driven.one(UpdateTopic(TOPIC, permission=6), leader.time_ms)
+        leader.run(30.0)
+        assert leader.taken == [10 * MINUTE]
+
+
+def test_nothing_is_proposed_for_a_topic_that_became_a_compacted_one() -> None:
+    with closing(Leader()) as leader:
+        leader.set()
+        leader.driven.one(UpdateTopic(TOPIC, retention_time_ms=(RETENTION_BY_KEY,)), leader.time_ms)
+        leader.run(600.0)
+        assert not leader.proposed
+        leader.driven.one(
+            UpdateTopic(TOPIC, retention_time_ms=(RETENTION_DEFAULT,)), leader.time_ms
+        )
         leader.run(30.0)
         assert leader.taken == [10 * MINUTE]
 
