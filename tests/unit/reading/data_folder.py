@@ -16,7 +16,7 @@ from dledger.log.hard_state import HardState
 from dledger.state.commands.command import Command
 from dledger.state.commands.registry import encode
 from dledger.state.machine import StateMachine
-from dledger.state.queues.table import ROW
+from dledger.state.queues.table import KIND_GONE, ROW
 from dledger.state.topics.commands import CreateTopic
 from dledger.state.values import LayoutPart, TopicType
 from dledger.store.lmdb_store import LmdbStore
@@ -122,17 +122,17 @@ class WrittenFolder:
     def compact(self, topic: bytes, queue: int, first_row: int, rows: int) -> tuple[int, int]:
         """Put one row without a batch in the place of some of the newest block, but the last.
 
-        Returns the offsets that are gone: the first, and one above the last. Readers go by the
-        size of the row. Save after another command.
+        Returns the offsets that are gone: the first, and one above the last. Save after another
+        command.
         """
         found = self.machine._state.queues.find((topic, queue))
         block = self.store.get(found.block_key)
         assert block is not None, "the queue has rows"
         start, stop = first_row * ROW.size, (first_row + rows) * ROW.size
         replaced = list(ROW.iter_unpack(block[start:stop]))
-        kind, _, _, _, base, position, time_ms = replaced[0]
+        _, _, _, _, base, position, time_ms = replaced[0]
         count = sum(each[2] for each in replaced)
-        row = ROW.pack(kind, 0, count, 0, base, position, time_ms)
+        row = ROW.pack(KIND_GONE, 0, count, 0, base, position, time_ms)
         self.store.put(found.block_key, block[:start] + row + block[stop:])
         found.block_rows -= rows - 1
         return base, base + count
