@@ -23,10 +23,10 @@ from dledger_client.records import RecordBatch
 from dledger_proto.batch.codec import Record
 from dledger_proto.errors import Code
 from dledger_proto.rpc.frames import parse_append
-from tests.sim.clients import real_admin
 from tests.sim.clients.lookups import Found, Judge, LookupId, LookupKey, LookupTime, Span
 from tests.sim.clients.oracle import Oracle
-from tests.sim.clients.real_producer import RealProducer
+from tests.sim.clients.real import admin as real_admin
+from tests.sim.clients.real.producer import RealProducer
 from tests.sim.invariants.delivery.group_history import (
     CreateGroup,
     DeleteGroup,

@@ -7,9 +7,7 @@ lookups        Lookups by key, message id, time and offset
 oracle         What the clients did and learned
 process        The process of a simulated client: its event loop, its clock, its end
 producer       A simulated producer
-real_admin     The product's own administrator, whole
-real_consumer  The product's own consumer, whole
-real_producer  The product's own producer, whole
+real/          The product's own clients, whole
 requests       What simulated clients ask of members: the native API's calls as plain values
 routes         Whom the hand-made clients of one group follow
 wire           What simulated clients ask of members, as real calls over the simulated network

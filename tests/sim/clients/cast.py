@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tests.sim.clients.consumer import Consumer, ConsumerPlan, Trimmer
 from tests.sim.clients.producer import Producer, ProducerPlan
-from tests.sim.clients.real_admin import RealAdmin
-from tests.sim.clients.real_consumer import ReadingPlan, RealConsumer
-from tests.sim.clients.real_producer import RealProducer
+from tests.sim.clients.real.admin import RealAdmin
+from tests.sim.clients.real.consumer import ReadingPlan, RealConsumer
+from tests.sim.clients.real.producer import RealProducer
 
 if TYPE_CHECKING:
     from tests.sim.world.world import World
