@@ -319,6 +319,11 @@ class SimFileSystem:
         """Let reads of one sector fail with EIO until it is written again."""
         self._inode(path).bad_sectors.add(sector)
 
+    def is_broken(self, path: str, sector: int) -> bool:
+        """Tell whether a file exists, and reads of one of its sectors fail."""
+        node = self._find(path)
+        return isinstance(node, Inode) and sector in node.bad_sectors
+
     def size_of(self, path: str) -> int:
         """Return a file's size as processes see it."""
         return self._inode(path).seen.size

@@ -64,7 +64,7 @@ def _break_sector(member: "SimMember", random: Random) -> str:
     if found is None:
         return ""
     ref, path, offset = found
-    member.fs.break_sector(path, offset // SECTOR_SIZE)
+    member.break_sector(path, offset // SECTOR_SIZE)
     member.damaged = f"the sector of entry {ref.index} at {path}+{offset}"
     return member.damaged
 

@@ -63,6 +63,8 @@ class SimMember:
         """What the nemesis damaged. Empty: nothing, and then the member must find no damage."""
         self.flips: list[tuple[str, int, int]] = []
         """Bytes of the log that were damaged: file, offset, and what is there since."""
+        self.sectors: list[tuple[str, int]] = []
+        """Sectors of the log that were broken: file, number."""
         self.expected_stop: tuple[type[Exception], ...] = ()
         """Exceptions that a script provokes. Any other exception of the group is a finding."""
         self.in_next_round: Callable[[], None] | None = None
@@ -250,15 +252,22 @@ class SimMember:
         self.fs.flip(path, offset, mask)
         self.flips.append((path, offset, self.fs.byte_at(path, offset) or 0))
 
+    def break_sector(self, path: str, number: int) -> None:
+        """Let a sector of the log fail with EIO when it is read, until something mends it."""
+        self.fs.break_sector(path, number)
+        self.sectors.append((path, number))
+
     def note_mended(self) -> None:
         """Forget the damage that was mended, and the one in files that were removed."""
-        still = [byte for path, at, byte in self.flips if self.fs.byte_at(path, at) == byte]
-        if still or not self.flips:
+        flipped = any(self.fs.byte_at(path, at) == byte for path, at, byte in self.flips)
+        broken = any(self.fs.is_broken(path, number) for path, number in self.sectors)
+        if flipped or broken or not (self.flips or self.sectors):
             return
         self.world.trace(f"mended {self.name} {self.damaged}")
         self.world.counts["damage mended"] += 1
         self.damaged = ""
         self.flips.clear()
+        self.sectors.clear()
 
     def break_store(self, *, full: bool) -> None:
         """Let saves of the state find no room, or fail."""
@@ -278,6 +287,7 @@ class SimMember:
         self.state.wipe()
         self.damaged = ""
         self.flips.clear()
+        self.sectors.clear()
 
     def apply_quickly(self) -> None:
         """End slow apply."""
