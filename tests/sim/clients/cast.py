@@ -11,6 +11,8 @@ from tests.sim.clients.consumer import Consumer, ConsumerPlan, Trimmer
 from tests.sim.clients.producer import Producer, ProducerPlan
 from tests.sim.clients.real.admin import RealAdmin
 from tests.sim.clients.real.consumer import ReadingPlan, RealConsumer
+from tests.sim.clients.real.keeper import HOST as KEEPER
+from tests.sim.clients.real.keeper import Keeper
 from tests.sim.clients.real.producer import RealProducer
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ class Cast:
         if plan.administers and (kept is None or REAL_ADMIN in kept):
             random = Random(f"{plan.seed}/u")
             self.admin = RealAdmin(plan.admin_interval, world, random)
+        self.keeper: Keeper | None = None
+        if plan.compacts and (kept is None or KEEPER in kept):
+            random = Random(f"{plan.seed}/k")
+            self.keeper = Keeper(random.choice((0.05, 0.2)), world, random)
         self.shared = world.shared
         self.trimmer: Trimmer | None = None
         if plan.trims and (kept is None or TRIMMER in kept):
@@ -78,11 +84,14 @@ class Cast:
                 actor.close()
         if self.admin is not None:
             self.admin.close()
+        if self.keeper is not None:
+            self.keeper.close()
         if self.shared is not None:
             self.shared.close()
 
     def _all(self) -> Iterable[Actor]:
-        others = (each for each in (self.trimmer, self.admin, self.shared) if each is not None)
+        maybe = (self.trimmer, self.admin, self.keeper, self.shared)
+        others = (each for each in maybe if each is not None)
         return *self.producers, *self.consumers, *others
 
 

@@ -31,6 +31,7 @@ CLUSTER: Final = "sim"
 PORT: Final = 10911
 NAME_SERVER_PORT: Final = 9876
 MAP_SIZE: Final = 64 * MIB
+TOMBSTONE_MS: Final = 2_000
 EXPIRY_MS: Final = 600_000
 """Longer than any world lasts: no producer counts as silent."""
 
@@ -75,7 +76,9 @@ class SimConfig(MemberConfig):
                 absent_bytes_max=plan.absent_bytes_max,
             ),
             scrub=ScrubConfig(every_ms=plan.scrub_ms, bytes_per_second=MIB),
-            topics=TopicsConfig(producer_expiry_ms=EXPIRY_MS, retention_ms=0),
+            topics=TopicsConfig(
+                producer_expiry_ms=EXPIRY_MS, retention_ms=0, tombstone_ms=TOMBSTONE_MS
+            ),
             # Shorter than any file may say.
             consumer_groups=ConsumerGroupsConfig.model_construct(
                 auto_create=True, expiry_ms=plan.group_expiry_ms

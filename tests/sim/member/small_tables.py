@@ -1,6 +1,6 @@
 """Small blocks of the state's tables, and short waits, for one run of a minute.
 
-Also passes that carry old records forward as often as a log allows.
+Also passes that carry old records forward, and that compact, as often as a log allows.
 
 Owns: which bounds are made small, and putting them back. They are plain constants of the product;
 nothing else of it changes. Everything in one process sees them, so a world has them only while it
@@ -22,6 +22,7 @@ from dledger.state.queues import table as queues
 from dledger.state.topics import sweep as topic_sweep
 from dledger_broker.carrying import carrying, worth
 from dledger_broker.cluster import group_expiry
+from dledger_broker.compacting import compacting, superseded
 from dledger_broker.group import expiry as expiry_duty
 from dledger_broker.group import forgetting
 from dledger_broker.process import upkeep
@@ -72,6 +73,19 @@ CARRIED: Final[Mapping[Any, Mapping[str, float]]] = {
     worth: {"BYTES_FREED_PER_COPIED": 2},
 }
 """By module: what lets a leader begin a pass every few seconds, of many commands."""
+COMPACTED: Final[Mapping[Any, Mapping[str, float]]] = {
+    compacting: {
+        "LOOK_SECONDS": 1.0,
+        "AGAIN_SECONDS": 1.0,
+        "NEW_BYTES_MIN": 1_000,
+        "ROWS_PER_STRETCH": 5,
+        "READ_SIZE_MAX": 4_000,
+        "COPIES_SIZE_TARGET": 1_500,
+    },
+    superseded: {"KEYS_MAX": 12},
+    queues: {"ROWS_PER_BLOCK": 7},
+}
+"""By module: what lets a leader begin a pass every few seconds, of many commands."""
 EXPIRING: Final[Mapping[Any, Mapping[str, float]]] = {
     counted_time: {"COUNTED_AT_ONCE_MAX_MS": 6_000},
     expiry_duty: {"CHECKS_PER_EXPIRY": 120},
@@ -81,6 +95,13 @@ EXPIRING: Final[Mapping[Any, Mapping[str, float]]] = {
 }
 """By module: what lets a consumer group expire within a minute. Time is counted each 5 s:
 more often, no member would ever be idle."""
+
+
+@contextmanager
+def compacted_often() -> Iterator[None]:
+    """Run with passes over compacted queues every few seconds."""
+    with _changed(COMPACTED):
+        yield
 
 
 @contextmanager

@@ -28,6 +28,8 @@ def check_contents(world: "World") -> None:
     _check_sends(world)
     if world.clients.admin is not None:
         world.clients.admin.check_end()
+    if world.clients.keeper is not None:
+        world.clients.keeper.check_end()
     if world.shared is not None:
         world.shared.check_end()
 

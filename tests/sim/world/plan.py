@@ -15,6 +15,7 @@ from tests.sim.invariants.delivery.queue_contents import QueueKey
 SAFETY_SECONDS_MIN = 40.0
 SAFETY_SECONDS_MAX = 70.0
 TOPIC_QUEUES = 2
+COMPACTS_SHARE = 0.4
 SMALL_TABLES_SHARE = 0.75
 ASYNC_SHARE = 0.12
 EXPIRY_SHARE = 0.4
@@ -76,6 +77,8 @@ class WorldPlan:
     """See `member/small_tables.py`."""
     carries_often: bool = False
     """Leaders carry old records forward every few seconds."""
+    compacts: bool = False
+    """There is a compacted topic, and leaders compact it every few seconds."""
     flush: FlushMode = FlushMode.SYNC
     """With `ASYNC`, written bytes count as on disk, and no fault cuts power."""
 
@@ -124,6 +127,7 @@ class WorldPlan:
             f"refills at {self.refill_bytes_per_second} B/s, "
             f"{self.absent_bytes_max} B for the absent, scrubs each {self.scrub_ms} ms, "
             f"small tables {self.small_tables}, carries often {self.carries_often}, "
+            f"compacts {self.compacts}, "
             f"flush {self.flush.value}, waits for callers {self.waits_for_callers}, "
             f"consumer groups expire after {self.group_expiry_ms} ms; "
             f"{'no shared topic' if self.delivery is None else self.delivery.describe()}"
@@ -133,7 +137,11 @@ class WorldPlan:
 def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
     """Draw a seed's plan; `members` fixes the size of the group."""
     plan = _draw(seed, members)
-    plan = replace(plan, scrub_ms=Random(f"scrub/{seed}").choice((0, 3_000, 10_000)))
+    plan = replace(
+        plan,
+        scrub_ms=Random(f"scrub/{seed}").choice((0, 3_000, 10_000)),
+        compacts=Random(f"compact/{seed}").random() < COMPACTS_SHARE,
+    )
     if not members and plan.small_tables and plan.administers:
         plan = replace(plan, group_expiry_ms=_group_expiry_ms(seed, plan.delivery))
     if not plan.trims:
@@ -244,4 +252,4 @@ def client_names(plan: WorldPlan) -> Sequence[str]:
     consumers = [f"c{number}" for number in range(plan.consumers)]
     consumers += [f"r{number}" for number in range(plan.real_consumers)]
     shared = () if plan.delivery is None else plan.delivery.hosts
-    return [*producers, *consumers, "admin", "u", *shared]
+    return [*producers, *consumers, "admin", "u", "k", *shared]

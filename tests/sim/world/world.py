@@ -26,7 +26,7 @@ from tests.sim.invariants.delivery.group_history import GroupUses
 from tests.sim.invariants.delivery.queue_contents import Contents, QueueKey
 from tests.sim.invariants.violation import Property, Violation
 from tests.sim.member.member import SimMember
-from tests.sim.member.small_tables import carried_often, small_tables
+from tests.sim.member.small_tables import carried_often, compacted_often, small_tables
 from tests.sim.network.network import Network
 from tests.sim.process.instruments import instruments
 from tests.sim.process.loop import ProcessLoop
@@ -110,6 +110,8 @@ class World:
             self._opened.enter_context(small)
         if plan.carries_often:
             self._opened.enter_context(carried_often())
+        if plan.compacts:
+            self._opened.enter_context(compacted_often())
         self.network = Network(self.scheduler, Random(f"net/{plan.seed}"), plan.delay, self.trace)
         self.contents = Contents()
         if plan.retention_ms:

@@ -2,5 +2,6 @@
 
 admin     The product's administrator
 consumer  The product's consumer
+keeper    A compacted topic, kept by the product's producer, consumer and administrator
 producer  The product's producer
 """

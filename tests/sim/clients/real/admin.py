@@ -39,6 +39,7 @@ from tests.sim.clients.lookups import (
     Span,
 )
 from tests.sim.clients.process import ClientProcess, bootstrap
+from tests.sim.clients.real.keeper import TOPIC as KEPT_TOPIC
 from tests.sim.invariants.delivery.queue_contents import QueueKey
 from tests.sim.invariants.delivery.records import TOPIC as SHARED_TOPIC
 from tests.sim.invariants.delivery.right_stamps import AHEAD_MAX_MS
@@ -459,7 +460,7 @@ class RealAdmin:
 
 
 def _is_mine(topic: str) -> bool:
-    return topic != SHARED_TOPIC and not topic.startswith(GROUP_TOPIC_PREFIXES)
+    return topic not in (SHARED_TOPIC, KEPT_TOPIC) and not topic.startswith(GROUP_TOPIC_PREFIXES)
 
 
 def _state(route: TopicRoute) -> TopicState:
