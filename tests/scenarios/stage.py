@@ -81,6 +81,8 @@ class Stage(World):
         gather_bytes: int = 0,
         refill_bytes_per_second: int = 64 * KIB * KIB,
         scrub_ms: int = 0,
+        retention_ms: int = 0,
+        absent_bytes_max: int = 8 << 30,
     ) -> None:
         log = LogSettings(
             segment_size=segment_size,
@@ -98,6 +100,8 @@ class Stage(World):
                 gather_bytes=gather_bytes,
                 refill_bytes_per_second=refill_bytes_per_second,
                 scrub_ms=scrub_ms,
+                retention_ms=retention_ms,
+                absent_bytes_max=absent_bytes_max,
             )
         )
         self.names = self.group.names
@@ -293,7 +297,8 @@ class Stage(World):
             self.elect(first)
             self.join()
         answers: list[Code] = []
-        request = CreateTopic("t", self.plan.topic_id, len(self.plan.queues))
+        plan = self.plan
+        request = CreateTopic("t", plan.topic_id, len(plan.queues), plan.retention_ms)
         self.ask(first, request, answers.append)
         self.run_until(lambda: bool(answers), 5.0, "the topic is made")
         assert answers == [Code.OK], answers
