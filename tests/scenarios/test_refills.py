@@ -68,6 +68,20 @@ def test_a_wiped_member_is_refilled_under_load() -> None:
     stage.finish()
 
 
+def test_a_refill_keeps_to_its_rate() -> None:
+    """What its parts take to come is a part of that time. The state is small beside the log."""
+    rate = 8 << 10
+    stage = _trimmed(rate)
+    _wipe(stage, "c")
+    began = stage.scheduler.now
+    stage.run_until(lambda: _is_whole(stage, "c"), 60.0, "c is whole")
+    process = stage.members["a"].process
+    assert process is not None
+    log = process.log
+    seconds = log.size_between(log.first_index, log.last_index) / rate
+    assert seconds <= stage.scheduler.now - began <= 1.5 * seconds + 2.0
+
+
 def test_a_wiped_member_of_a_group_that_forgot_its_first_entry_is_refilled() -> None:
     """Nobody can tell it the first entry, so it cannot even form."""
     stage = _trimmed()

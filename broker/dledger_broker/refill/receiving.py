@@ -76,6 +76,8 @@ class Refill:
         self._worker: Worker | None = None
         self._free_at = 0.0
         """When the rate allows the next part."""
+        self._counted_at = 0.0
+        """When the part before was counted, or the stream began: the way of the next one counts."""
         self._dump: tuple[MemberId, bytes] = (MemberId(""), b"")
         """Whose dump is staged in part."""
         self._is_gathered = False
@@ -278,6 +280,7 @@ class Refill:
     # Edges.
 
     def _call(self, giver: Giver, method: str, request: bytes) -> raw.RawReadCall:
+        self._counted_at = self._view.clock.monotonic()
         channel = self._channels.to(giver.address)
         return raw.raw_read(channel, method)(request, metadata=giver.greeting)
 
@@ -294,7 +297,8 @@ class Refill:
         if self._view.log.space.low:
             raise DledgerError(Code.DISK_FULL, "the disk of this member is low")
         now = self._view.clock.monotonic()
-        self._free_at = max(self._free_at, now) + size / self._bytes_per_second
+        self._free_at = max(self._free_at, self._counted_at) + size / self._bytes_per_second
+        self._counted_at = now
         if self._free_at > now:
             await asyncio.sleep(self._free_at - now)
 
