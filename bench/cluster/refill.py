@@ -20,8 +20,9 @@ from dledger_client import AsyncAdmin
 TOPIC: Final = "refill"
 MIB: Final = 1 << 20
 PER_BATCH: Final = 64
-PACE: Final = 0.3
-"""The share of the producer's peak rate at which it sends."""
+PACE: Final = 0.15
+"""The share of the producer's peak rate at which it sends. The refill takes this, too, and each
+member's disk has to hold it."""
 SEGMENTS: Final = 16
 TRIMMED_PART: Final = 8
 """Of the log the first part of so many is trimmed."""
@@ -62,10 +63,12 @@ async def measure(effort: Effort) -> list[Figure]:
         while not whole.done():
             await send("beside")
         taken = await whole - began
+        gathered = _size(folder)
     return [
-        compared("refill_rate", [held / MIB / taken], "MiB/s", "cp of the same files, synced",
+        compared("refill_rate", [gathered / MIB / taken], "MiB/s", "cp of its files, synced",
                  [held / MIB / copied],
-                 note=f"{held / MIB:.0f} MiB, from the start of the empty process to its end"),
+                 note=f"{held / MIB:.0f} MiB at first, {gathered / MIB:.0f} MiB at the end, from "
+                 f"the start of the empty process until it followed: {taken:.0f} s"),
         compared("refill_p99", rounds["beside p99"], "ms", "before", rounds["alone p99"], "<=", 1.5,
                  note=f"of batches of {PER_BATCH}, paced at {PACE:g} of the peak"),
         compared("refill_sent", rounds["beside rate"], "records/s", "before",
@@ -92,9 +95,13 @@ def _copy(folder: Path, to: Path) -> tuple[int, float]:
     subprocess.run(["cp", "--sparse=never", "-r", str(folder), str(to)], check=True)
     subprocess.run(["sync", "-f", str(to)], check=True)
     taken = time.perf_counter() - began
-    held = sum(path.stat().st_size for path in to.rglob("*") if path.is_file())
+    held = _size(to)
     shutil.rmtree(to)
     return held, taken
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 async def _whole(here: Running, member: str, seconds: float) -> float:
