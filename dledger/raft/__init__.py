@@ -9,9 +9,10 @@ group         One Raft group of one member, without I/O: inputs, outputs, fail-s
 status        What people, metrics and tests see of a group
 wiring        Makes the parts of a group, and tells them what happens
 commit/       From proposals to entries, and from committed entries to the state
-driver/       What drives a group: the event loop, threads, links. The only part that does I/O
+driver/       What drives a group: the event loop and threads
 engine/       PySyncObj 0.3.17 behind one module, and the journal that it writes to
 leadership/   Who leads, what a leader may confirm, and how it hands over
+links/        Connections between members: dialling, accepting, messages in order
 membership/   Who takes part in a group: formation, hellos, quarantine (D18)
 replication/  Entries from the leader to its followers
 wire/         Messages between the members of a group

@@ -20,7 +20,7 @@ PURE = {
     "broker/dledger_namesrv/": ("__main__.py", "logs.py", "service.py"),
     "client/dledger_client/_core/": (),
     "client/dledger_client/arrow/": (),
-    "dledger/raft/": ("driver/", "engine/_pysyncobj.py"),
+    "dledger/raft/": ("driver/", "engine/_pysyncobj.py", "links/"),
     "dledger/state/": ("saved.py",),
     "jepsen_tests/checkers/": ("bench.py",),
     "jepsen_tests/history/": ("history_file.py",),
@@ -29,7 +29,7 @@ PURE = {
 }
 """Folders of decision code, each with what in it is an edge all the same."""
 CLOCK_EDGES = re.compile(
-    r"^(dledger/(clock|files)\.|dledger/raft/(driver|engine)/|dledger/store/"
+    r"^(dledger/(clock|files)\.|dledger/raft/(driver|engine|links)/|dledger/store/"
     r"|broker/|client/(dledger_client/(?!latency|selectors)|generate_sync)"
     r"|bench/|deploy/|docs/|tests/|proto/generate|jepsen_tests/(?!run/schedule))"
 )

@@ -1,6 +1,6 @@
 """The gRPC channels of this process to other members and to name servers, and what calls carry.
 
-Not owned: the links of the Raft groups (`dledger.raft.driver.peer_link`), which have connections of
+Not owned: the links of the Raft groups (`dledger.raft.links.peer_link`), which have connections of
 their own.
 """
 

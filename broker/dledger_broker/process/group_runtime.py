@@ -14,14 +14,14 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.folder import DataFolder
 from dledger.raft.commit.applying import check_state
 from dledger.raft.driver.host import GroupHost, HostSettings
-from dledger.raft.driver.peer_link import (
+from dledger.raft.group import RaftGroup
+from dledger.raft.links.peer_link import (
     LINK_QUEUE_BYTES_SLACK,
     LinkIdentity,
     LinkSettings,
     PeerLink,
 )
-from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
-from dledger.raft.group import RaftGroup
+from dledger.raft.links.peer_listener import LinkTarget, PeerListener
 from dledger.refill.install import install
 from dledger.refill.staging import Staging
 from dledger.state.machine import StateMachine

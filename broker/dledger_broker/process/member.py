@@ -17,7 +17,7 @@ import structlog
 import uvloop
 
 from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat, WrongFolder
-from dledger.raft.driver.peer_listener import PeerListener
+from dledger.raft.links.peer_listener import PeerListener
 from dledger.state.commands.registry import UnknownCommand
 from dledger.store.store import DamagedStore, NewerStore
 from dledger_broker.cluster.channels import Channels

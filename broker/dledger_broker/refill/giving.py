@@ -20,8 +20,8 @@ from google.protobuf.message import Message
 
 from dledger.files import FileSystem
 from dledger.log.space import is_full
-from dledger.raft.driver.peer_listener import LinkTarget
 from dledger.raft.driver.worker import StartWorker, Worker
+from dledger.raft.links.peer_listener import LinkTarget
 from dledger.raft.wire import loading
 from dledger.refill.state_dump import write_dump
 from dledger.store.store import Row, StateStore

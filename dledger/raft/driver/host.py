@@ -2,7 +2,7 @@
 
 Owns: the worker that executes write rounds, the worker that saves the state, the order in which the
 outputs of a group are carried out, and stopping the process when the storage fails (I16). Does not
-own the rules of the group (`raft/group.py`), links (`peer_link.py`), nor what a command means.
+own the rules of the group (`raft/group.py`), links (`links/`), nor what a command means.
 
 Inputs are messages, link events, proposals, finished writes and deadlines. An input of which
 something comes only marks the host as due. `_pump` runs once in the next turn of the loop and takes
@@ -24,7 +24,6 @@ from dledger.log.commit_log import CommitLog
 from dledger.log.writing.write_round import Round
 from dledger.raft.api import Leadership, OnBarrier, OnLeadership
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS, DeadlineTimer
-from dledger.raft.driver.peer_link import PeerLink
 from dledger.raft.driver.saving import SavedMachine, Saving
 from dledger.raft.driver.shared_barriers import SharedBarriers
 from dledger.raft.driver.silence import Silences
@@ -32,6 +31,7 @@ from dledger.raft.driver.waiters import AppliedWaiters
 from dledger.raft.driver.worker import StartWorker
 from dledger.raft.fail_stop import FailStop
 from dledger.raft.group import RaftGroup
+from dledger.raft.links.peer_link import PeerLink
 from dledger.raft.wire.messages import Message
 from dledger.types import Buffer, EntryKind, LogIndex, MemberId, OnSettled, Settled
 from dledger_proto.errors import Code, DledgerError, Outcome
@@ -227,7 +227,7 @@ class GroupHost:
         await self._loop.run_in_executor(None, self._writer.stop)
         await self._loop.run_in_executor(None, self._state_writer.stop)
 
-    # What links call (`peer_link.LinkEvents`).
+    # What links call (`links.peer_link.LinkEvents`).
 
     def link_up(self, peer: MemberId) -> None:
         self.silences.link_up(peer)

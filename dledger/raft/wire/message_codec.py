@@ -1,7 +1,7 @@
 """The bytes of messages between the members of a group, `DLP1`: encode and decode. Pure.
 
 Owns: the binary form of the messages that `messages.py` lists. Does not own how bytes travel
-(`driver/peer_link.py`), nor where an append request gets its entries from (`loading.py`).
+(`links/peer_link.py`), nor where an append request gets its entries from (`loading.py`).
 Little-endian. Every message begins with
 
       0  4  magic "DLP1"          4  1  version (1)         5  1  type: `TYPE` of its class

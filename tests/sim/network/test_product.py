@@ -8,8 +8,8 @@ import pytest
 from grpc.aio import Server
 
 from dledger.log.commit_log import CommitLog
-from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
-from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
+from dledger.raft.links.peer_link import LinkIdentity, LinkSettings, PeerLink
+from dledger.raft.links.peer_listener import LinkTarget, PeerListener
 from dledger.raft.wire.messages import Message, TermNotice
 from dledger.types import MemberId
 from dledger_client._shell.wire import Channels, Method

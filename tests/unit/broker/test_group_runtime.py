@@ -14,7 +14,7 @@ from dledger.log.errors import DamagedFile, FolderInUse
 from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import Role
-from dledger.raft.driver.peer_listener import PeerListener
+from dledger.raft.links.peer_listener import PeerListener
 from dledger.types import DiskRoom, EntryKind, LogIndex, MemberId, Term
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.config.load import load_config

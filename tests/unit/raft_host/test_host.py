@@ -18,10 +18,10 @@ from dledger.log.folder import DataFolder
 from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings, Role
 from dledger.raft.driver.host import GroupHost, HostSettings
-from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
-from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
 from dledger.raft.driver.worker import ThreadWorker
 from dledger.raft.group import RISK_SENTENCE, RaftGroup
+from dledger.raft.links.peer_link import LinkIdentity, LinkSettings, PeerLink
+from dledger.raft.links.peer_listener import LinkTarget, PeerListener
 from dledger.raft.wire.messages import TermNotice
 from dledger.state.commands.registry import encode
 from dledger.state.machine import StateMachine

@@ -12,8 +12,8 @@ import pytest
 
 from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedLog, SpanGone
-from dledger.raft.driver.peer_link import LinkIdentity, LinkSettings, PeerLink
-from dledger.raft.driver.peer_listener import LinkTarget, PeerListener
+from dledger.raft.links.peer_link import LinkIdentity, LinkSettings, PeerLink
+from dledger.raft.links.peer_listener import LinkTarget, PeerListener
 from dledger.raft.wire.link_frame import BadLinkFrame, encode_frame, parse_frame
 from dledger.raft.wire.messages import AppendRequest, Message, TermNotice
 from dledger.types import AppendPayload, EntryKind, LogIndex, MemberId, Position, Span, Term

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from dledger.raft.driver.peer_link import LinkEvents, PeerLink
+from dledger.raft.links.peer_link import LinkEvents, PeerLink
 from dledger.raft.wire import message_codec
 from dledger.raft.wire.link_frame import encode_frame, parse_frame
 from dledger.trace import Trace
