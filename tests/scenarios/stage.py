@@ -350,7 +350,7 @@ class Stage(World):
         found: list[str] = []
         while first + len(found) < end:
             for span in machine.queries.spans(topic_id, queue, first + len(found), 1 << 20):
-                view = BatchView(process.log.read_span(Span(Position(span.position), span.size)))
+                view = BatchView(process.log.read_span(Span(Position(span.place), span.size)))
                 found += [bytes(view.body(i)).rstrip(b".").decode() for i in range(len(view))]
         return found
 
