@@ -15,8 +15,8 @@ import pytest
 
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import make_server, open_channel
+from tests.sim.network.calls.patching import simulated_grpc
 from tests.sim.network.network import Network
-from tests.sim.network.patching import simulated_grpc
 from tests.sim.process.loop import ProcessLoop
 from tests.sim.world.clock import Scheduler
 

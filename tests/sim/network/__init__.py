@@ -1,15 +1,11 @@
 """gRPC in memory: what the processes of a simulated world use instead of `grpc.aio`'s core.
 
-call      One call at its client
-channel   A channel: its connection, its states, its back-off
+calls/    gRPC's channels, servers and calls
 dialing   An attempt to connect
-handling  One call at its server: its context, its handler
 machines  Hosts with a process each, for tests
 network   The hosts, the paths between them, and all faults
 options   What the options of channels and servers say
 path      One direction between two hosts, and its weather
-patching  The functions that stand in for those of `grpc.aio`
-server    A server: its ports, its handlers, its end
 wire      Connections, and the streams of calls on them
 
 grpc.aio has two layers. The upper one, in Python, gives applications their calls; the simulation

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from tests.sim.network.calls.server import SimServer
 from tests.sim.network.options import Options
 from tests.sim.network.path import Path
-from tests.sim.network.server import SimServer
 from tests.sim.network.wire import CLOSE, MESSAGE, Socket, SocketOwner, StreamEnd
 from tests.sim.process.loop import ProcessLoop
 from tests.sim.world.clock import Scheduler

@@ -12,8 +12,8 @@ import pytest
 
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import make_server, open_channel
+from tests.sim.network.calls.patching import simulated_grpc
 from tests.sim.network.machines import Machines
-from tests.sim.network.patching import simulated_grpc
 from tests.sim.process.loop import ProcessLoop
 
 KEEPALIVE = 10.0

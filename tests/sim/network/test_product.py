@@ -20,8 +20,8 @@ from dledger_proto.rpc.aio import make_server, open_channel
 from dledger_proto.rpc.raw import raw_stream
 from dledger_proto.v1.routes_pb2 import Registration, RoutesReply, RoutesRequest
 from tests.list_trace import ListTrace
+from tests.sim.network.calls.patching import simulated_grpc
 from tests.sim.network.machines import Machines
-from tests.sim.network.patching import simulated_grpc
 from tests.sim.process.loop import ProcessLoop
 
 A, B = MemberId("a"), MemberId("b")

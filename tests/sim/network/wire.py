@@ -2,7 +2,7 @@
 
 Owns: what one process knows of a connection (`Socket`) and of one call on it (`StreamEnd`); flow
 control; what a lost connection does. Not owned: when something arrives (`path.py`), what a call
-does with it (`call.py`, `handling.py`).
+does with it (`calls/`).
 
 What is sent on one stream in one direction arrives in order. Between streams the order is drawn:
 TCP keeps one, but gRPC hands its calls to the application in any order.

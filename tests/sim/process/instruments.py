@@ -17,7 +17,7 @@ from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_client import _machine
 from dledger_client._shell import runner
 from dledger_client._shell.unclosed import watch as _watch
-from tests.sim.network.patching import simulated_grpc
+from tests.sim.network.calls.patching import simulated_grpc
 from tests.sim.process.logs import logs_of_processes
 from tests.sim.process.loop import ProcessLoop
 

@@ -16,7 +16,7 @@ import grpc.aio
 from grpc._cython import cygrpc
 from grpc.aio import _call, _channel
 
-from tests.sim.network.call import CoreCall
+from tests.sim.network.calls.call import CoreCall
 from tests.sim.network.dialing import Dial
 from tests.sim.network.options import Options
 from tests.sim.network.wire import Pairs, Socket, StreamEnd

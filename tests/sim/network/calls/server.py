@@ -8,8 +8,8 @@ import grpc
 from grpc import _common
 from grpc._cython import cygrpc
 
+from tests.sim.network.calls.handling import CallDetails, ServerCall
 from tests.sim.network.dialing import parse_address
-from tests.sim.network.handling import CallDetails, ServerCall
 from tests.sim.network.options import Options
 from tests.sim.network.wire import GOAWAY, Socket, StreamEnd
 from tests.sim.process.loop import ProcessLoop

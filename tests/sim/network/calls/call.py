@@ -25,7 +25,7 @@ from tests.sim.network.wire import (
 )
 
 if TYPE_CHECKING:
-    from tests.sim.network.channel import CoreChannel
+    from tests.sim.network.calls.channel import CoreChannel
 
 _S: Final = grpc.StatusCode
 DEADLINE_EXCEEDED: Final = "Stream removed (Deadline Exceeded)"

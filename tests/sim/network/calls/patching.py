@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc.aio
 
-from tests.sim.network.channel import SimChannel
+from tests.sim.network.calls.channel import SimChannel
+from tests.sim.network.calls.server import SimServer
 from tests.sim.network.network import Network
-from tests.sim.network.server import SimServer
 from tests.sim.process.loop import ProcessLoop
 
 

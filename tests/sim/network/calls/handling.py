@@ -23,7 +23,7 @@ from tests.sim.network.wire import (
 )
 
 if TYPE_CHECKING:
-    from tests.sim.network.server import SimServer
+    from tests.sim.network.calls.server import SimServer
 
 _S: Final = grpc.StatusCode
 FINISHED: Final = "RPC already finished."
