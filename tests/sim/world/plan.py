@@ -252,4 +252,4 @@ def client_names(plan: WorldPlan) -> Sequence[str]:
     consumers = [f"c{number}" for number in range(plan.consumers)]
     consumers += [f"r{number}" for number in range(plan.real_consumers)]
     shared = () if plan.delivery is None else plan.delivery.hosts
-    return [*producers, *consumers, "admin", "u", "k", *shared]
+    return [*producers, *consumers, "admin", "u", "keeper", *shared]

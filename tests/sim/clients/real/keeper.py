@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.sim.world.world import World
 
 TOPIC: Final = "kept"
-HOST: Final = "k"
+HOST: Final = "keeper"
 KEYS: Final = ("a", "b", "c", "d", "e")
 TOGETHER_MAX: Final = 4
 DELETED_SHARE: Final = 0.15
