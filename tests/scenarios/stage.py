@@ -298,7 +298,9 @@ class Stage(World):
             self.join()
         answers: list[Code] = []
         plan = self.plan
-        request = CreateTopic("t", plan.topic_id, len(plan.queues), plan.retention_ms)
+        request = CreateTopic(
+            "t", plan.topic_id, len(plan.queues), tuple(plan.groups), plan.retention_ms
+        )
         self.ask(first, request, answers.append)
         self.run_until(lambda: bool(answers), 5.0, "the topic is made")
         assert answers == [Code.OK], answers

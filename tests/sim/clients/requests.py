@@ -107,6 +107,7 @@ class CreateTopic:
     name: str
     topic_id: bytes
     queues: int
+    groups: tuple[str, ...]
     retention_ms: int = 0
 
 

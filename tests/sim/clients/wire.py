@@ -219,6 +219,7 @@ async def _create(channel: grpc.aio.Channel, request: ask.CreateTopic, timeout: 
         name=request.name,
         topic_id=request.topic_id,
         write_queues_per_group=request.queues,
+        groups=request.groups,
         retention_ms=request.retention_ms,
     )
     reply = await _unary(channel, ADMIN, message, pb.CreateTopicReply, timeout)

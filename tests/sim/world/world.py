@@ -260,7 +260,9 @@ class World:
         if self._topic_made:
             return
         plan = self.plan
-        request = CreateTopic("t", plan.topic_id, plan.queues_per_group, plan.retention_ms)
+        request = CreateTopic(
+            "t", plan.topic_id, plan.queues_per_group, tuple(plan.groups), plan.retention_ms
+        )
         target = self.random.choice(self.group.names)
         self.calls.call("admin", target, request, 2.0, self._topic_answered)
 
