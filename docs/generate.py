@@ -161,7 +161,8 @@ def configuration() -> str:
     sections = [
         f"## `[group]`\n\n{summary(GroupConfig)} Several are `[[groups]]`, a table each.\n\n"
         'A process with one group may write less: `group = "orders"` at the top level, with\n'
-        "tables `[members]` and `[clients]` of their own.\n\n" + keys_of(GroupConfig, "group.")
+        "tables `[members]`, `[clients]` and `[links]` of their own.\n\n"
+        + keys_of(GroupConfig, "group.")
     ]
     for name, field in MemberConfig.model_fields.items():
         kind = type(field.default)

@@ -20,6 +20,7 @@ from jepsen_tests.backends.troubles.packet_rules import PacketRules, run, why_no
 NETWORK: Final = "10.77.0"
 BRIDGE_ADDRESS: Final = f"{NETWORK}.254"
 PORT: Final = 10_911
+RAFT_PORT: Final = 10_912
 NAME_SERVER_PORT: Final = 9_876
 TOOLS: Final = ("ip", "unshare", "nsenter", "mount")
 OWN_NAMESPACES: Final = ("net", "mount")
@@ -62,6 +63,10 @@ class NetnsBackend(ProcessBackend):
     def _peer_address(self, node: str, peer: str) -> str:
         del node
         return self.address(peer)
+
+    def _raft_address(self, node: str, peer: str) -> str:
+        del node
+        return f"{self._hosts[peer]}:{RAFT_PORT}"
 
     def _within(self, name: str) -> list[str]:
         # Not `ip netns exec`: that copies our mounts into a namespace of each member's own.

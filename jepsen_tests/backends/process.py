@@ -301,9 +301,13 @@ class ProcessBackend(Backend):
             (a, b) for a in self.nodes for b in self.nodes if a != b and groups[a] == groups[b]
         ]
         self._links += [(CLIENTS, node) for node in self.nodes]
-        ports = free_ports(len(names) + len(self._links))
+        between = [link for link in self._links if link[0] != CLIENTS]
+        ports = iter(free_ports(len(names) + len(self.nodes) + len(self._links) + len(between)))
         self._ports = dict(zip(names, ports, strict=False))
-        self._link_ports = dict(zip(self._links, ports[len(names) :], strict=True))
+        self._raft_ports = {node: next(ports) for node in self.nodes}
+        """Where members take the links of their peers."""
+        self._link_ports = {link: next(ports) for link in self._links}
+        self._raft_link_ports = {link: next(ports) for link in between}
         self._proxies = LinkProxies()
         self.network = self._proxies
 
@@ -312,9 +316,15 @@ class ProcessBackend(Backend):
         del name
         return []
 
+    def _proxied(self) -> list[tuple[str, str, int, str, int]]:
+        """Return a row for each proxy: from, to, port, target host, target port."""
+        rows = [(a, b, port, HOST, self._ports[b]) for (a, b), port in self._link_ports.items()]
+        for (a, b), port in self._raft_link_ports.items():
+            rows.append((a, b, port, HOST, self._raft_ports[b]))
+        return rows
+
     async def _start_network(self) -> None:
-        rows = [(a, b, self._link_ports[a, b], HOST, self._ports[b]) for a, b in self._links]
-        await self._proxies.start(rows)
+        await self._proxies.start(self._proxied())
 
     async def _stop_network(self) -> None:
         await self._proxies.stop()
@@ -324,6 +334,11 @@ class ProcessBackend(Backend):
         if node == peer:
             return self.inner_address(node)
         return f"{HOST}:{self._link_ports[node, peer]}"
+
+    def _raft_address(self, node: str, peer: str) -> str:
+        """Return the address at which a member reaches a peer's links, or takes links itself."""
+        port = self._raft_ports[peer] if node == peer else self._raft_link_ports[node, peer]
+        return f"{HOST}:{port}"
 
     # surface.Backend
 
@@ -384,6 +399,7 @@ class ProcessBackend(Backend):
             'cluster = "chaos"',
             f"member = {json.dumps(node)}",
             f"listen = {json.dumps(self.inner_address(node))}",
+            f"link_listen = {json.dumps(self._raft_address(node, node))}",
             f"folder = {json.dumps(str((self._folder / node / 'data').absolute()))}",
             f"name_servers = {json.dumps(servers)}",
             f"control_group = {json.dumps(GROUP)}",
@@ -394,6 +410,9 @@ class ProcessBackend(Backend):
             "",
             "[group.members]",
             *(f"{peer} = {json.dumps(address)}" for peer, address in peers.items()),
+            "",
+            "[group.links]",
+            *(f"{peer} = {json.dumps(self._raft_address(node, peer))}" for peer in peers),
             "",
             "[group.clients]",
             *(f"{peer} = {json.dumps(self.address(peer))}" for peer in peers),

@@ -9,6 +9,7 @@ from typing import Final
 
 from dledger_proto.limits import ADDRESS_LENGTH_MAX, HOST_LABEL_LENGTH_MAX
 
+PORT_MAX: Final = 65_535
 _HOST: Final = re.compile(
     r"(?:[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+(?:%\w+)?\])\Z", re.ASCII
 )
@@ -25,9 +26,17 @@ def split_address(address: str) -> tuple[str, int]:
         1 <= len(label) <= HOST_LABEL_LENGTH_MAX for label in host.split(".")
     ):
         raise ValueError(f"each part of the host must be 1 to {HOST_LABEL_LENGTH_MAX} characters")
-    if not 1 <= int(port) <= 65_535:
-        raise ValueError("the port must be 1 to 65535")
+    if not 1 <= int(port) <= PORT_MAX:
+        raise ValueError(f"the port must be 1 to {PORT_MAX}")
     return host, int(port)
+
+
+def next_port(address: str) -> str:
+    """Return the address with the port above; ValueError when there is none."""
+    host, port = split_address(address)
+    if port == PORT_MAX:
+        raise ValueError(f"there is no port above {PORT_MAX}")
+    return f"{host}:{port + 1}"
 
 
 def check_address(address: str) -> str:

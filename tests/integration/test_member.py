@@ -10,7 +10,6 @@ import pytest
 from dledger_client import AsyncAdmin
 from dledger_proto.batch.codec import BatchView, Compression, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import Code
-from dledger_proto.rpc import raw
 from dledger_proto.rpc.frames import AnswerRow
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
@@ -23,6 +22,7 @@ from tests.integration.cluster import (
     producer_id,
     running_cluster,
 )
+from tests.link_caller import Caller
 from tests.ports import free_port
 from tests.unreadable import compressed, with_bad_properties, without_declared_size
 
@@ -346,12 +346,11 @@ def test_wrong_cluster_in_a_peer_handshake(tmp_path: Path) -> None:
             }
             for key, value in (("dledger-cluster", "other"), ("dledger-to", "n7"), ("x", "y")):
                 for _ in range(2):
-                    call = raw.raw_stream(leader.channel, raw.LINK)(
-                        metadata=tuple({**said, key: value}.items())
-                    )
-                    with pytest.raises(grpc.RpcError) as caught:
-                        await call.read()
-                    assert from_rpc_error(caught.value).code is Code.WRONG_CLUSTER
+                    caller = await Caller.dial(cluster.local.link_ports[leader.name])
+                    refusal = await caller.greet(tuple({**said, key: value}.items()))
+                    assert "this member expects" in refusal
+                    assert await caller.is_closed()
+                    caller.close()
             lines = cluster.local.log_text(leader.name)
             assert lines.count("link refused") == 3
 
@@ -433,6 +432,7 @@ def test_a_second_process_on_the_folder_is_refused(tmp_path: Path) -> None:
             second = tmp_path / "second.toml"
             listen = f'listen = "{leader.address}"'
             assert listen in config
+            config = config.replace(cluster.local.link_address("n1"), f"127.0.0.1:{free_port()}")
             second.write_text(config.replace(listen, f'listen = "127.0.0.1:{free_port()}"'))
             command = [*cluster.local._command("n1")[:-1], str(second)]
             process = await asyncio.create_subprocess_exec(

@@ -9,10 +9,12 @@ import grpc
 import grpc.aio
 import pytest
 
+from dledger.raft.links.frame_stream import SIZE
 from dledger_proto.errors import Code
 from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.integration.cluster import AppendClient, Member, batch_of, running_cluster
+from tests.link_caller import Caller
 
 CONNECTIONS = 1_000
 MEMORY_GROWTH_MAX = 160 << 20
@@ -72,12 +74,17 @@ def test_garbage_in_streams_and_compressed_calls(tmp_path: Path) -> None:
             peer = (await cluster.followers())[0].name
             forged = (
                 ("dledger-cluster", cluster.local.cluster), ("dledger-member", peer),
+                ("dledger-group", cluster.local.group),
                 ("dledger-to", leader.name), ("dledger-incarnation", "00"),
             )  # fmt: skip
             before = cluster.local.log_text(leader.name)
             for _ in range(100):
                 await garbage(leader, raw.APPEND, ())
-                await garbage(leader, raw.LINK, forged)
+                caller = await Caller.dial(cluster.local.link_ports[leader.name])
+                assert await caller.greet(forged) == ""
+                caller.send(SIZE.pack(200) + os.urandom(200))
+                assert await caller.is_closed()
+                caller.close()
             await serves(leader, topic)
             news = cluster.local.log_text(leader.name).removeprefix(before)
             assert news.count("append stream ended") <= 2

@@ -13,7 +13,7 @@ from tests.mutants.core.refill_bugs import REFILL_BUGS
 from tests.mutants.core.repair_bugs import REPAIR_BUGS
 from tests.mutants.core.snapshot_bugs import SNAPSHOT_BUGS
 from tests.mutants.core.storage_bugs import STORAGE_BUGS
-from tests.mutants.core.trust_bugs import TRUST_BUGS
+from tests.mutants.core.trust_bugs import LINK_BUGS, TRUST_BUGS
 from tests.mutants.data.call_bugs import CALL_BUGS
 from tests.mutants.data.column_bugs import COLUMN_BUGS
 from tests.mutants.data.consumer_bugs import CONSUMER_BUGS
@@ -34,7 +34,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS: Final[Sequence[Mutant]] = (
     *REFILL_BUGS, *REPAIR_BUGS, *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS,
     *LOG_BUGS, *STATE_BUGS, *SNAPSHOT_BUGS, *COMPACTION_BUGS,
-    *FORGETTING_BUGS, *TRUST_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
+    *FORGETTING_BUGS, *TRUST_BUGS, *LINK_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *CONSUMER_BUGS, *COORDINATION_BUGS, *GROUP_BUGS, *TIMER_BUGS,
     *PROGRESS_BUGS, *SCHEDULE_BUGS, *EXPIRY_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,
 )  # fmt: skip

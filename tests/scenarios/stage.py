@@ -142,12 +142,12 @@ class Stage(World):
             if (source, target) in self.stopped:
                 self.stopped[source, target].append(data)
             else:
-                passed.append(encode_frame([[data]]))
+                passed.append(b"".join(encode_frame([[data]])))
         return passed
 
     def repeat(self, source: str, target: str, data: bytes) -> None:
         """Send a message once more by a link, past all filters."""
-        self.network.inject(source, target, encode_frame([[data]]))
+        self.network.inject(source, target, b"".join(encode_frame([[data]])))
 
     def stop(self, source: str, target: str) -> None:
         """Keep what `source` sends to `target` from now on."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dledger_proto.addresses import split_address
+from dledger_proto.addresses import PORT_MAX, next_port, split_address
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
 
 if TYPE_CHECKING:
-    from dledger_broker.config.model import MemberConfig, RaftConfig
+    from dledger_broker.config.model import GroupConfig, MemberConfig, RaftConfig
 
 LISTEN_ONLY_HOSTS: Final = frozenset({"0.0.0.0", "[::]"})
 KEY_SHOWN_LENGTH_MAX: Final = 200
@@ -63,6 +63,7 @@ class ConfigError(DledgerError):
 
 def broken_relations(config: "MemberConfig") -> Iterator[Problem]:
     """Yield the problems of values that are right by themselves."""
+    yield from _listen_relations(config)
     yield from _group_relations(config)
     yield from _raft_relations(config.raft)
     storage = config.storage
@@ -120,6 +121,13 @@ def _raft_relations(raft: "RaftConfig") -> Iterator[Problem]:
         )
 
 
+def _listen_relations(config: "MemberConfig") -> Iterator[Problem]:
+    if not config.link_listen and split_address(config.listen)[1] == PORT_MAX:
+        yield Problem("listen", config.listen, "has no port above; set link_listen")
+    if config.link_listen == config.listen:
+        yield Problem("link_listen", config.link_listen, "is listen; links need their own port")
+
+
 def _group_relations(config: "MemberConfig") -> Iterator[Problem]:
     names: set[str] = set()
     folders: dict[Path, str] = {}
@@ -138,9 +146,28 @@ def _group_relations(config: "MemberConfig") -> Iterator[Problem]:
             yield Problem(f"{key}.members", listed, f"must contain this member, {member!r}")
         yield from _address_relations(f"{key}.members", group.members)
         yield from _address_relations(f"{key}.clients", group.clients)
-        if group.clients and set(group.clients) != set(group.members):
-            listed, wanted = ", ".join(group.clients), ", ".join(group.members)
-            yield Problem(f"{key}.clients", listed, f"must name exactly the members: {wanted}")
+        yield from _link_relations(key, group)
+        for name, table in (("clients", group.clients), ("links", group.links)):
+            if table and set(table) != set(group.members):
+                listed, wanted = ", ".join(table), ", ".join(group.members)
+                yield Problem(f"{key}.{name}", listed, f"must name exactly the members: {wanted}")
+
+
+def _link_relations(key: str, group: "GroupConfig") -> Iterator[Problem]:
+    """Links have ports of their own: those that are given, or those above the members'."""
+    links = dict(group.links)
+    for member, address in group.members.items():
+        if not group.links and split_address(address)[1] == PORT_MAX:
+            yield Problem(f"{key}.members.{member}", address, "has no port above; set `links`")
+        elif not group.links:
+            links[member] = next_port(address)
+    yield from _address_relations(f"{key}.links", group.links)
+    served = {address.lower(): member for member, address in group.members.items()}
+    for member, address in links.items():
+        if address.lower() in served:
+            whose = served[address.lower()]
+            limit = f"links of {member} are there, and {whose} serves there: set `links`"
+            yield Problem(f"{key}.members.{whose}", address, limit)
 
 
 def _address_relations(key: str, addresses: Mapping[str, str]) -> Iterator[Problem]:

@@ -5,8 +5,9 @@ allowed. The environment overrides the file, and the file overrides the defaults
 `DLEDGER_STORAGE_FLUSH` sets the key `storage.flush`; lists are written `a,b`, members
 `a=host:1,b=host:2`. An empty variable sets nothing, so that `${X:-}` works in compose files.
 
-Short forms, for a process of one group: `group = "name"` with top-level tables `[members]` and
-`[clients]`, or `[group]`. Several groups are `[[groups]]`, which the environment cannot set.
+Short forms, for a process of one group: `group = "name"` with top-level tables `[members]`,
+`[clients]` and `[links]`, or `[group]`. Several groups are `[[groups]]`, which the environment
+cannot set.
 """
 
 import difflib
@@ -30,13 +31,17 @@ VALUE_SHOWN_LENGTH_MAX: Final = 80
 REQUIRED: Final = "required"
 _MEANS_GROUP: Final = {"groups", "DLEDGER_MEMBERS", "DLEDGER_GROUP_MEMBERS"}
 """Keys and variables that name the members under another name than `group.members`."""
-_TABLES: Final = ("members", "clients")
+_TABLES: Final = ("members", "clients", "links")
 """Tables that a file of one group may hold beside the name of its group."""
 _SHORT_KEYS: Final = {"group.name": "group"} | {f"group.{name}": name for name in _TABLES}
 """The short names of the keys of the one group in variables."""
 INSIDE_VARIABLE: Final = ENVIRONMENT_PREFIX + "INSIDE"
 """Tells commands that they run where the members run. A member ignores it."""
 
+_DERIVED: Final = {
+    "control_group", "group.member", "group.clients", "group.links", "group.folder", "link_listen",
+}  # fmt: skip
+"""Keys whose defaults follow from other keys."""
 _KUBERNETES: Final = re.compile(r"DLEDGER_(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT.*|PORT(?:_\d+_.*)?)")
 """Kubernetes sets these variables for a service called "dledger..."; no user wrote them."""
 
@@ -46,6 +51,7 @@ _ROCKETMQ_KEYS: Final = {
     "brokerid": "member",
     "namesrvaddr": "name_servers",
     "listenport": "listen",
+    "halistenport": "link_listen",
     "brokerip1": "group.clients",
     "storepathrootdir": "folder",
     "storepathcommitlog": "folder",
@@ -439,7 +445,7 @@ def _collect(
 
 
 def _is_derived(key: str) -> bool:
-    return key in {"control_group", "group.member", "group.clients", "group.folder"}
+    return key in _DERIVED
 
 
 def _typed(value: object) -> object:

@@ -5,7 +5,7 @@ The name of a value ends with its unit. A refusal names the key, the value and t
 docstring of a section says what its keys mean; `docs/generate.py` makes a page of it.
 
 One process may be a member of several groups (`[[groups]]`) or of one (`[group]`). It serves all
-of them on one port. Minimal file:
+of them on one port, and takes the links of other members on the port above. Minimal file:
 
     cluster = "shop"
     member = "a"
@@ -20,6 +20,7 @@ of them on one port. Minimal file:
 `members` says where the members reach each other. When clients reach the members elsewhere
 (published ports of containers, another network), `clients` is a second table of the same names.
 Members send clients to the addresses of `clients`, and use those of `members` among themselves.
+`links` is a third table, for links on other ports than those above.
 """
 
 import enum
@@ -35,7 +36,7 @@ from dledger.raft.api import GroupSettings
 from dledger.state.values import Retention
 from dledger.types import FlushMode, MemberId
 from dledger_broker.config.checks import ConfigError, broken_relations
-from dledger_proto.addresses import check_address
+from dledger_proto.addresses import check_address, next_port
 from dledger_proto.limits import (
     GIB,
     GROUP_NAME_LENGTH_MAX,
@@ -78,6 +79,7 @@ def check_broker_group(name: str) -> str:
 Name = Annotated[str, AfterValidator(check_name)]
 BrokerGroupName = Annotated[str, AfterValidator(check_broker_group)]
 Address = Annotated[str, AfterValidator(check_address)]
+AddressOrNone = Annotated[str, AfterValidator(lambda value: value and check_address(value))]
 FolderPath = Annotated[Path, Field(strict=False)]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
 
@@ -113,6 +115,8 @@ class GroupConfig(Section):
         members: Every voter by its id, this process included, and the address where the other
             members reach it. It cannot change later.
         clients: The address where clients reach each member. Default: `members`.
+        links: The address where the other members reach each member's links, over which they
+            replicate the log. Default: `members`, each with the port above its own.
         member: This process's id in the group. Default: the top-level `member`.
         folder: The folder of the group's data. Default: the group's name within the top-level
             `folder`.
@@ -121,6 +125,7 @@ class GroupConfig(Section):
     name: BrokerGroupName
     members: Annotated[Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_MAX)]
     clients: Annotated[Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_MAX)] = {}
+    links: Annotated[Mapping[Name, Address], Field(min_length=1, max_length=MEMBERS_MAX)] = {}
     member: Name = ""
     folder: FolderPath = Path()
 
@@ -376,6 +381,8 @@ class MemberConfig(Section):
         cluster: The cluster's name. Members and name servers refuse other clusters.
         member: This process's id. It is the same in each group unless the group says otherwise.
         listen: The address to serve on.
+        link_listen: The address to take the links of the other members on. Default: the host of
+            `listen` and the port above.
         folder: Folder of all data. A relative one is relative to the configuration file.
         name_servers: The addresses of all name servers. Without any, the process registers nowhere
             and knows only the groups of this configuration.
@@ -398,6 +405,7 @@ class MemberConfig(Section):
     cluster: Name
     member: Name
     listen: Address
+    link_listen: AddressOrNone = ""
     folder: FolderPath
     name_servers: Annotated[
         tuple[Address, ...], Field(strict=False, max_length=NAME_SERVERS_MAX)
@@ -462,6 +470,10 @@ class MemberConfig(Section):
         )
 
 
+def _with_next_ports(addresses: Mapping[str, str]) -> dict[str, str]:
+    return {member: next_port(address) for member, address in addresses.items()}
+
+
 def _fill_derived(config: MemberConfig) -> None:
     """Fill in values that follow from others. Called once, while the object is made."""
     groups = tuple(
@@ -469,6 +481,7 @@ def _fill_derived(config: MemberConfig) -> None:
             update={
                 "member": group.member or config.member,
                 "clients": group.clients or group.members,
+                "links": group.links or _with_next_ports(group.members),
                 "folder": group.folder if group.folder != Path() else config.folder / group.name,
             }
         )
@@ -477,6 +490,7 @@ def _fill_derived(config: MemberConfig) -> None:
     values = {
         "groups": groups,
         "control_group": config.control_group or groups[0].name,
+        "link_listen": config.link_listen or next_port(config.listen),
     }
     for name, value in values.items():
         # A frozen model can complete itself in its own validator in no other way.

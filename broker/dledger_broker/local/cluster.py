@@ -82,12 +82,14 @@ class LocalCluster:
     group: str = "group-1"
     members: int = 3
     base_port: int = 0
-    """Port of the name server, the members follow; 0: any free ports."""
+    """Port of the name server, the members follow, and then their links; 0: any free ports."""
     settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
     """Further keys of every member's configuration, dotted: {"storage.flush": "async"}."""
     die_with_owner: bool = False
     """True: processes get SIGTERM when the thread that started them ends (Linux)."""
     ports: dict[str, int] = field(default_factory=dict[str, int])
+    link_ports: dict[str, int] = field(default_factory=dict[str, int])
+    """Where each member takes the links of the others."""
     processes: dict[str, subprocess.Popen[bytes]] = field(
         default_factory=dict[str, subprocess.Popen[bytes]]
     )
@@ -126,11 +128,13 @@ class LocalCluster:
                     f"{self.ports[NAME_SERVER]}, not {self.base_port}"
                 )
         else:
-            names = [NAME_SERVER, *(f"n{number}" for number in range(1, self.members + 1))]
-            first, count = self.base_port, len(names)
-            ports = range(first, first + count) if first else free_ports(count)
-            self.ports = dict(zip(names, ports, strict=True))
-            known = {"cluster": self.cluster, "group": self.group, "ports": self.ports}
+            self._choose_ports()
+            known = {
+                "cluster": self.cluster,
+                "group": self.group,
+                "ports": self.ports,
+                "link_ports": self.link_ports,
+            }
             # The file is whole or absent: the next start must find the same ports.
             beside = record.with_suffix(".new")
             beside.write_text(json.dumps(known, indent=1) + "\n")
@@ -139,17 +143,29 @@ class LocalCluster:
             (self.folder / name).mkdir(exist_ok=True)
             (self.folder / name / "config.toml").write_text(self._config(name))
 
+    def _choose_ports(self) -> None:
+        members = [f"n{number}" for number in range(1, self.members + 1)]
+        first, count = self.base_port, 1 + 2 * self.members
+        ports = list(range(first, first + count) if first else free_ports(count))
+        self.ports = dict(zip([NAME_SERVER, *members], ports, strict=False))
+        self.link_ports = dict(zip(members, ports[1 + self.members :], strict=True))
+
     def _take_over(self, record: Path) -> None:
         """Become the cluster that an earlier start made."""
         try:
             known = json.loads(record.read_text())
             self.cluster, self.group = str(known["cluster"]), str(known["group"])
-            self.ports = {str(name): int(port) for name, port in known["ports"].items()}
+            self.ports = _ports_in(known["ports"])
+            self.link_ports = _ports_in(known["link_ports"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             what = f"{type(error).__name__}: {error}"
             raise BadRecord(f"{record} is damaged: {what}") from error
         self.members = len(self.ports) - 1
-        if NAME_SERVER not in self.ports or not self.members:
+        if (
+            NAME_SERVER not in self.ports
+            or not self.members
+            or {*self.link_ports} != {*self.member_names}
+        ):
             raise BadRecord(f"{record} is damaged: ports of {', '.join(self.ports) or 'nobody'}")
 
     @property
@@ -166,6 +182,10 @@ class LocalCluster:
         """Return "host:port" of a process."""
         return f"127.0.0.1:{self.ports[name]}"
 
+    def link_address(self, name: str) -> str:
+        """Return "host:port" where a member takes the links of the others."""
+        return f"127.0.0.1:{self.link_ports[name]}"
+
     @property
     def name_server(self) -> str:
         """Address that clients are given."""
@@ -174,7 +194,7 @@ class LocalCluster:
     def start(self, name: str) -> None:
         """Start a process that is not running; PortTaken when its port is not free."""
         assert not self.is_running(name), f"{name} is running"
-        check_port_free(self.ports[name], name)
+        self.check_ports_free(name)
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(  # noqa: S603 - a command of dledger
                 self._command(name),
@@ -189,6 +209,12 @@ class LocalCluster:
                 env={key: value for key, value in os.environ.items() if key[:8] != "DLEDGER_"},
                 pass_fds=(self.lock_fd,) if self.lock_fd >= 0 else (),
             )
+
+    def check_ports_free(self, name: str) -> None:
+        """Raise PortTaken, naming the process, when somebody else listens on its ports."""
+        check_port_free(self.ports[name], name)
+        if name in self.link_ports:
+            check_port_free(self.link_ports[name], f"the links of {name}")
 
     def start_all(self) -> None:
         """Start every process that is not running."""
@@ -261,14 +287,22 @@ class LocalCluster:
             f"group = {json.dumps(self.group)}",
             f"member = {json.dumps(name)}",
             f"listen = {json.dumps(self.address(name))}",
+            f"link_listen = {json.dumps(self.link_address(name))}",
             f"folder = {json.dumps(str((self.folder / name / 'data').absolute()))}",
             f"name_servers = [{json.dumps(self.name_server)}]",
             *(f"{key} = {json.dumps(value)}" for key, value in self.settings.items()),
             "",
             "[members]",
             *(f"{peer} = {json.dumps(self.address(peer))}" for peer in self.member_names),
+            "",
+            "[links]",
+            *(f"{peer} = {json.dumps(self.link_address(peer))}" for peer in self.member_names),
         ]
         return "\n".join(lines) + "\n"
+
+
+def _ports_in(said: Mapping[str, int]) -> dict[str, int]:
+    return {str(name): int(port) for name, port in said.items()}
 
 
 def _exists(pid: int) -> bool:

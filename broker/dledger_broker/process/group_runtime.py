@@ -15,9 +15,9 @@ from dledger.log.folder import DataFolder
 from dledger.raft.commit.applying import check_state
 from dledger.raft.driver.host import GroupHost, HostSettings
 from dledger.raft.group import RaftGroup
+from dledger.raft.links.greeting import LinkIdentity
 from dledger.raft.links.peer_link import (
     LINK_QUEUE_BYTES_SLACK,
-    LinkIdentity,
     LinkSettings,
     PeerLink,
 )
@@ -204,7 +204,7 @@ class GroupRuntime:
             queue_bytes_max=config.raft.inflight_bytes_max + LINK_QUEUE_BYTES_SLACK,
         )
         host = self.view.host
-        for peer, address in names.addresses.items():
+        for peer, address in _by_member(self._group_config.links).items():
             if peer != names.member:
                 self._links[peer] = PeerLink(
                     identity,

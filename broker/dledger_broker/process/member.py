@@ -10,7 +10,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -148,23 +148,25 @@ class Member:
         if self._group_expiry is not None:
             self._group_expiry.start()
         self._log.info(
-            "serving", listen=self._config.listen, groups=list(self._groups), version=__version__
+            "serving",
+            listen=self._config.listen,
+            link_listen=self._config.link_listen,
+            groups=list(self._groups),
+            version=__version__,
         )
 
     async def _listen(self) -> None:
-        """Take the port. After a new start in this process it may be a moment until it is free."""
-        tries_left = PORT_TRIES
-        while True:
-            why = ""
-            try:
-                if self._server.add_insecure_port(self._config.listen):
-                    return
-            except RuntimeError as error:
-                why = f": {error}"
-            tries_left -= 1
-            if not tries_left:
-                raise PortTaken(f"cannot listen on {self._config.listen}{why}")
-            await asyncio.sleep(PORT_WAIT_SECONDS)
+        """Take the ports. After a new start in this process it may be a moment until they are free.
+
+        PortTaken when one is not.
+        """
+        config = self._config
+        await _take_port(config.listen, self._take_own_port)
+        await _take_port(config.link_listen, lambda: self._listener.listen(config.link_listen))
+
+    async def _take_own_port(self) -> None:
+        if not self._server.add_insecure_port(self._config.listen):
+            raise OSError("gRPC cannot take the port")
 
     def request_stop(self) -> None:
         """Begin to end; `run` returns when it is done. It does not start anew any more."""
@@ -241,7 +243,7 @@ class Member:
         broker, *others = services(calls, streams, routes)
         # gRPC asks the services in this order at each call.
         self._server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
-            (broker, self._listener.handlers(), self._giving.handlers(), *others)
+            (broker, self._giving.handlers(), *others)
         )
         for name, runtime in self._groups.items():
             runtime.on_topics_changed.append(routes.changed)
@@ -323,6 +325,7 @@ class Member:
             await follower.stop()
         await self._cluster_view.stop()
         await self._server.stop(SERVER_GRACE_SECONDS)
+        self._listener.close()
         has_closed = True
         for runtime in self._groups.values():
             try:
@@ -347,6 +350,18 @@ class Member:
                 "stopped with unanswered appends", count=self._admission.append_batches.used
             )
         await asyncio.gather(*(runtime.hand_over() for runtime in self._groups.values()))
+
+
+async def _take_port(address: str, take: Callable[[], Awaitable[None]]) -> None:
+    tries_left = PORT_TRIES
+    while True:
+        try:
+            return await take()
+        except (OSError, RuntimeError) as error:
+            tries_left -= 1
+            if not tries_left:
+                raise PortTaken(f"cannot listen on {address}: {error}") from error
+        await asyncio.sleep(PORT_WAIT_SECONDS)
 
 
 def run_member(config: MemberConfig) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
-from dledger.raft.links.peer_link import LinkIdentity
+from dledger.raft.links.greeting import LinkIdentity
 from dledger.types import MemberId
 from dledger_broker.group.group_view import GroupView
 

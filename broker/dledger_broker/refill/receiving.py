@@ -22,7 +22,7 @@ from dledger.log.atomic_file import CorruptFile
 from dledger.log.errors import DamagedFile, LogFailed
 from dledger.log.memory.chain import Chain
 from dledger.raft.driver.worker import StartWorker, Worker
-from dledger.raft.links.peer_link import LinkIdentity
+from dledger.raft.links.greeting import LinkIdentity
 from dledger.refill.staging import Staging
 from dledger.types import LogIndex, MemberId, Position, Term
 from dledger_broker.cluster.channels import Channels

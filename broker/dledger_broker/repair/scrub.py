@@ -32,7 +32,7 @@ from dledger.log.folder import DataFolder
 from dledger.log.reading.part import Part
 from dledger.log.space import is_full
 from dledger.raft.driver.worker import StartWorker, Worker
-from dledger.raft.links.peer_link import LinkIdentity
+from dledger.raft.links.greeting import LinkIdentity
 from dledger.repair.mend import fitting, mend_alone, mend_entries
 from dledger.repair.scan import MISSING, Damage, Kind, scan, scan_at
 from dledger.repair.small_files import damaged_files

@@ -1,5 +1,7 @@
 """Links: the connections on which the members of a group exchange messages, each in order.
 
+frame_stream   frames on a TCP connection: cutting, bounds, back-pressure
+greeting       who dials whom, and the listener's answer
 peer_link      the dialling end of a link to another member
 peer_listener  the accepting end of all links of a process
 """

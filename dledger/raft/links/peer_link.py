@@ -1,39 +1,44 @@
-"""The dialling end of a peer link: one gRPC stream to one other member, first in first out.
+"""The dialling end of a peer link: one connection to one other member, first in first out.
 
 Owns: dialling, the bounded queue, and saying at once when the connection closed. Does not own the
-bytes of a frame (`wire/link_frame.py`), what messages mean (`raft/group.py`), nor the accepting end
-(`peer_listener.py`). The dialler sends and the listener receives. Answers travel on the stream of
-the other direction, so a pair of members has two streams, each in order.
+bytes on the connection (`frame_stream.py`, `wire/link_frame.py`), what messages mean
+(`raft/group.py`), nor the accepting end (`peer_listener.py`). The dialler sends and the listener
+receives. Answers travel on the connection of the other direction, so a pair of members has two
+connections, each in order.
 
 A link has one queue. A heartbeat behind append data waits for at most the group's bytes in flight
 to this peer (`GroupSettings.inflight_bytes_max`), and each data frame before it is itself a sign of
 life of the leader.
 
-The link is up when the listener's first frame arrived, and down when the call ended. After a link
+The link is up when the listener has accepted it, and down when the connection ended. After a link
 went down it is redialled once, at once. If that is refused, or unanswered for `redial_timeout`,
-`dial_failed` tells the group (D17). From then on the link backs off. Each dial has a channel and a
-connection of its own. With shared ones gRPC's back-off would decide when this member hears of a
-dead peer.
+`dial_failed` tells the group (D17). From then on the link backs off.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
 
-import grpc
-import grpc.aio
-
 from dledger.log.commit_log import CommitLog
 from dledger.log.errors import DamagedFile
 from dledger.raft.driver.tasks import end_task
+from dledger.raft.links.frame_stream import FrameStream
+from dledger.raft.links.greeting import (
+    REASON_SIZE_MAX,
+    LinkIdentity,
+    encode_greeting,
+    parse_answer,
+)
 from dledger.raft.wire import loading, message_codec
 from dledger.raft.wire.link_frame import MESSAGES_PER_FRAME_MAX, encode_frame
 from dledger.raft.wire.messages import AppendRequest, Message
 from dledger.trace import Trace
 from dledger.types import Buffer, MemberId
+from dledger_proto.addresses import split_address
 from dledger_proto.limits import (
     FRAME_SIZE_MAX,
     FRAME_SIZE_TARGET,
@@ -41,40 +46,12 @@ from dledger_proto.limits import (
     RECONNECT_BACKOFF_MAX_MS,
     RECONNECT_BACKOFF_MIN_MS,
 )
-from dledger_proto.rpc import raw
-from dledger_proto.rpc.aio import open_channel
 
 MESSAGE_SIZE_GUESS: Final = 256
 """Counted for a message besides the entries it carries."""
 LINK_QUEUE_BYTES_SLACK: Final = 16 * MIB
 """A queue may hold so much above the group's bytes in flight; beyond it the link is reset."""
 DIAL_TIMEOUT_SECONDS: Final = 1.0
-KEEPALIVE_MS: Final = 10_000
-KEEPALIVE_TIMEOUT_MS: Final = 1_000
-"""A silent connection is pinged every `KEEPALIVE_MS`, and given up without an answer in this time.
-A cut network leaves connections that only retransmission timers, of minutes, would end. With six
-connections a ping each second is a seventh of what an idle group costs. While data waits for its
-receipt, the kernel itself gives up after the timeout (gRPC sets TCP_USER_TIMEOUT)."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkIdentity:
-    """Who this end of a link is."""
-
-    cluster: str
-    group: str
-    member: MemberId
-    incarnation: bytes
-
-    def greeting(self, peer: MemberId) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of a stream to a peer."""
-        return (
-            ("dledger-cluster", self.cluster),
-            ("dledger-group", self.group),
-            ("dledger-member", self.member),
-            ("dledger-to", peer),
-            ("dledger-incarnation", self.incarnation.hex()),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +86,33 @@ class LinkEvents(Protocol):
         ...
 
 
-def channel_options() -> list[tuple[str, int]]:
-    """Return the options of a peer's channel: its own connection, tried when silent."""
-    return [
-        ("grpc.use_local_subchannel_pool", 1),
-        *raw.CHANNEL_OPTIONS,
-        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
-        ("grpc.min_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
-        ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
-    ]
+class _Connection:
+    """A connection that this end has dialled, until it ends. Its stream tells it."""
+
+    def __init__(self, greeting: bytes, writable: Callable[[], None]) -> None:
+        self._greeting = greeting
+        self.writable = writable
+        loop = asyncio.get_running_loop()
+        self.answered: asyncio.Future[str] = loop.create_future()
+        """Why the listener refuses; "" accepts."""
+        self.ended: asyncio.Future[str] = loop.create_future()
+        """Why the connection has ended."""
+        self.stream = FrameStream(self, REASON_SIZE_MAX)
+
+    def opened(self, stream: FrameStream) -> None:
+        stream.write([self._greeting])
+
+    def frame_came(self, frame: Buffer) -> None:
+        if self.answered.done():
+            self.stream.close("the listener sent more than its answer")
+        else:
+            self.answered.set_result(parse_answer(frame))
+
+    def closed(self, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(reason)
+        if not self.answered.done():
+            self.answered.set_result(f"closed before it was accepted: {reason}")
 
 
 class PeerLink:
@@ -149,10 +140,12 @@ class PeerLink:
         self._settings = settings
         self._queue: deque[Message] = deque()
         self._queue_bytes = 0
-        self._wake = asyncio.Event()
         self._heard = asyncio.Event()
-        self._up = False
-        self._broken = ""
+        self._connection: _Connection | None = None
+        """The accepted connection, while the link is up."""
+        self._will_flush = False
+        self._is_reading = False
+        """The entries of the first message in the queue are read from the disk."""
         self._task: asyncio.Task[None] | None = None
         self._last_reason = ""
         self._trace = trace
@@ -168,21 +161,32 @@ class PeerLink:
         await end_task(self._task)
         self._task = None
 
+    @property
+    def is_up(self) -> bool:
+        """Tell whether the peer has accepted this link, and it stands."""
+        return self._connection is not None
+
     def send(self, message: Message) -> None:
         """Queue a message; dropped while the link is down. Over the bound the link is reset."""
-        if not self._up:
+        connection = self._connection
+        if connection is None:
             return
         self._queue.append(message)
         self._queue_bytes += _data_size(message)
         if self._queue_bytes > self._settings.queue_bytes_max:
-            self._broken = f"{self._queue_bytes} bytes queued, at most " + str(
-                self._settings.queue_bytes_max
+            connection.stream.close(
+                f"{self._queue_bytes} bytes queued, at most {self._settings.queue_bytes_max}"
             )
-        self._wake.set()
+        elif not self._will_flush:
+            # With the other messages of this turn of the loop, in one frame.
+            self._will_flush = True
+            asyncio.get_running_loop().call_soon(self.flush)
 
     def peer_heard(self) -> None:
         """The peer dialled us, so it lives: end our back-off."""
         self._heard.set()
+
+    # Dialling.
 
     async def _run(self) -> None:
         redial = False
@@ -190,16 +194,10 @@ class PeerLink:
         while True:
             timeout = self._settings.redial_timeout if redial else DIAL_TIMEOUT_SECONDS
             self._heard.clear()
-            channel = open_channel(self._address, options=channel_options())
-            try:
-                call = await self._dial(channel, timeout)
-                if call is not None:
-                    await self._serve(call)
-                    redial = True
-                    backoff_ms = RECONNECT_BACKOFF_MIN_MS
-                    continue
-            finally:
-                await channel.close(None)
+            if await self._connect(timeout):
+                redial = True
+                backoff_ms = RECONNECT_BACKOFF_MIN_MS
+                continue
             if redial:
                 self._events.dial_failed(self._peer)
             redial = False
@@ -214,22 +212,31 @@ class PeerLink:
         except TimeoutError:
             return
 
-    async def _dial(self, channel: grpc.aio.Channel, timeout: float) -> "raw.RawStreamCall | None":
-        metadata = self._identity.greeting(self._peer)
-        call: raw.RawStreamCall = raw.raw_stream(channel, raw.LINK)(metadata=metadata)
+    async def _connect(self, timeout: float) -> bool:
+        """Dial, and serve an accepted link to its end; False: it was not accepted in time."""
+        connection = _Connection(encode_greeting(self._identity.greeting(self._peer)), self.flush)
+        try:
+            refusal = await self._dial(connection, timeout)
+            if refusal:
+                self._say_once(refusal)
+                return False
+            await self._serve(connection)
+            return True
+        finally:
+            connection.stream.close("this end closes")
+
+    async def _dial(self, connection: _Connection, timeout: float) -> str:
+        """Return why there is no accepted link; "" when there is one."""
+        host, port = split_address(self._address)
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
-                answer = await call.read()
+                await loop.create_connection(lambda: connection.stream, host.strip("[]"), port)
+                return await connection.answered
         except TimeoutError:
-            self._say_once(f"no answer for {timeout} s")
-            return None
-        except grpc.aio.AioRpcError as error:
-            self._say_once(f"{error.code().name}: {error.details()}")
-            return None
-        if not isinstance(answer, bytes):
-            self._say_once("closed before it was accepted")
-            return None
-        return call
+            return f"no answer for {timeout} s"
+        except OSError as error:
+            return f"{type(error).__name__}: {error}"
 
     def _say_once(self, reason: str) -> None:
         """Log why a dial failed, once for each new reason."""
@@ -239,80 +246,96 @@ class PeerLink:
                 "peer_not_reached", peer=self._peer, address=self._address, reason=reason
             )
 
-    async def _serve(self, call: raw.RawStreamCall) -> None:
-        self._last_reason = self._broken = ""
-        self._queue.clear()
-        self._queue_bytes = 0
-        self._up = True
-        self._wake.clear()
-        call.add_done_callback(lambda _: self._break("connection closed"))
+    async def _serve(self, connection: _Connection) -> None:
+        self._last_reason = ""
+        self._forget_queue()
+        self._connection = connection
         self._trace.event("link_up", peer=self._peer, address=self._address)
         self._events.link_up(self._peer)
         try:
-            await self._send_all(call)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
-            self._broken = self._broken or f"{type(error).__name__}: {error}".split("\n")[0]
+            reason = await connection.ended
         finally:
-            self._up = False
-            self._queue.clear()
-            self._queue_bytes = 0
-            call.cancel()
-        self._trace.event("link_down", peer=self._peer, reason=self._broken)
+            self._connection = None
+            self._forget_queue()
+        self._trace.event("link_down", peer=self._peer, reason=reason)
         self._events.link_down(self._peer)
 
-    def _break(self, reason: str) -> None:
-        if self._up:
-            self._broken = self._broken or reason
-            self._wake.set()
+    def _forget_queue(self) -> None:
+        self._queue.clear()
+        self._queue_bytes = 0
+        self._is_reading = False
 
-    async def _send_all(self, call: raw.RawStreamCall) -> None:
-        while not self._broken:
-            if not self._queue:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            frame = await self._next_frame()
-            if frame is not None and not self._broken:
-                await call.write(frame)
+    # Sending.
 
-    async def _next_frame(self) -> bytes | None:
-        """Return a frame of the first waiting messages; None when the log lost what they carry."""
+    def flush(self) -> None:
+        """Write what waits, as far as the connection takes it and it is in memory."""
+        self._will_flush = False
+        connection = self._connection
+        while connection is not None and self._queue and not self._is_reading:
+            if connection.stream.is_full:
+                return  # the stream calls this when it has room
+            encoded = self._take_encoded()
+            if encoded:
+                connection.stream.write(encode_frame(encoded))
+            else:
+                self._read_first(connection)
+
+    def _take_encoded(self) -> list[list[Buffer]]:
+        """Take messages off the queue, for one frame: those before one that lies on disk."""
         encoded: list[list[Buffer]] = []
         size = 0
         while self._queue and size < FRAME_SIZE_TARGET and len(encoded) < MESSAGES_PER_FRAME_MAX:
-            data_size = _data_size(self._queue[0])
-            if encoded and size + data_size > FRAME_SIZE_MAX // 2:
+            message = self._queue[0]
+            data_size = _data_size(message)
+            if _is_on_disk(message) or (encoded and size + data_size > FRAME_SIZE_MAX // 2):
                 break
-            message = self._queue.popleft()
+            self._queue.popleft()
             self._queue_bytes -= data_size
-            buffers = await self._buffers_of(message)
-            if buffers is not None:
-                encoded.append(buffers)
-                size += sum(len(buffer) for buffer in buffers)
-        return encode_frame(encoded) if encoded else None
+            encoded.append(message_codec.encode(message))
+            size += data_size
+        return encoded
 
-    async def _buffers_of(self, message: Message) -> list[Buffer] | None:
-        """Return the message as bytes, its entries read in the pool when they lie on disk."""
-        if (
-            isinstance(message, AppendRequest)
-            and message.payload is not None
-            and message.payload.buffers is None
-        ):
-            loop = asyncio.get_running_loop()
-            try:
-                loaded = await loop.run_in_executor(self._pool, loading.load, message, self._log)
-                if loaded is None:
-                    loading.check_held(message, self._log)
-            except (OSError, DamagedFile) as error:
-                self._events.failed(error)
-                return None
+    def _read_first(self, connection: _Connection) -> None:
+        """Read the entries of the first message in the pool; then go on."""
+        message = self._queue[0]
+        self._is_reading = True
+        read = asyncio.get_running_loop().run_in_executor(
+            self._pool, loading.load, message, self._log
+        )
+        read.add_done_callback(lambda done: self._was_read(connection, message, done))
+
+    def _was_read(
+        self, connection: _Connection, message: Message, read: "asyncio.Future[Message | None]"
+    ) -> None:
+        """Put the entries that were read into the first message, or drop the message."""
+        if read.cancelled():
+            return
+        if self._connection is not connection:
+            read.exception()  # the link has ended: nobody asks any more
+            return
+        self._is_reading = False
+        try:
+            loaded = read.result()
             if loaded is None:
+                loading.check_held(message, self._log)
                 self._trace.event(
                     "append_request_dropped", peer=self._peer, what=message.describe()
                 )
-                return None
-            message = loaded
-        return message_codec.encode(message)
+        except (OSError, DamagedFile) as error:
+            loaded = None
+            self._events.failed(error)
+        if self._connection is not connection:
+            return
+        if loaded is None:
+            self._queue_bytes -= _data_size(self._queue.popleft())
+        else:
+            self._queue[0] = loaded
+        self.flush()
+
+
+def _is_on_disk(message: Message) -> bool:
+    payload = loading.payload_of(message)
+    return payload is not None and payload.buffers is None
 
 
 def _data_size(message: Message) -> int:

@@ -1,27 +1,41 @@
 """The accepting end of peer links: who may send to this member, and what arrives.
 
-Owns: the check of the greeting, one current link of each sender, decoding. Does not own what the
-messages mean (`raft/group.py`), nor the dialling end (`peer_link.py`).
+Owns: the check of the greeting, one current link of each sender, decoding, and what strangers may
+take: so many connections, so many bytes, so much time. Does not own the bytes on a connection
+(`frame_stream.py`, `greeting.py`), what the messages mean (`raft/group.py`), nor the dialling end
+(`peer_link.py`).
 
-The greeting is metadata: cluster, group, sender, receiver, incarnation. A listener that is someone
-else refuses it as WRONG_CLUSTER. The listener accepts it with one empty frame.
+A listener that is someone else than the greeting says refuses it as WRONG_CLUSTER, with the reason.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
+from dledger.raft.links.frame_stream import FrameStream
+from dledger.raft.links.greeting import (
+    GREETING_SIZE_MAX,
+    BadGreeting,
+    encode_answer,
+    parse_greeting,
+)
 from dledger.raft.links.peer_link import LinkEvents, PeerLink
 from dledger.raft.wire import message_codec
-from dledger.raft.wire.link_frame import encode_frame, parse_frame
+from dledger.raft.wire.link_frame import parse_frame
 from dledger.trace import Trace
-from dledger.types import MemberId
+from dledger.types import Buffer, MemberId
+from dledger_proto.addresses import split_address
 from dledger_proto.errors import Code, DledgerError
-from dledger_proto.rpc import raw, status
+from dledger_proto.limits import FRAME_SIZE_MAX
 
 LINES_MAX: Final = 20
 """A process logs so many refusals of links, each reason once. Strangers may have many reasons."""
+GREETING_SECONDS: Final = 5.0
+"""A connection that has not been accepted after so long is closed."""
+STRANGERS_MAX: Final = 64
+"""With more connections that have not been accepted, the oldest is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +55,11 @@ class PeerListener:
     def __init__(self, cluster: str, trace: Trace) -> None:
         self._cluster = cluster
         self._targets: dict[str, LinkTarget] = {}
-        self._sessions: dict[tuple[str, str], int] = {}
+        self._current: dict[tuple[str, MemberId], _Accepted] = {}
+        """The newest link of each sender."""
+        self._strangers: dict[_Accepted, None] = {}
+        """Connections that have not been accepted, the oldest first."""
+        self._server: asyncio.Server | None = None
         self._said: set[tuple[str, str]] = set()
         self._trace = trace
 
@@ -49,44 +67,23 @@ class PeerListener:
         """Accept links of a group from here on."""
         self._targets[group] = target
 
-    def handlers(self) -> raw.RawService:
-        """Return what a gRPC server registers."""
-        return raw.raw_handlers(raw.PEERS_SERVICE, {"Link": raw.StreamMethod(self._link)})
+    async def listen(self, address: str) -> None:
+        """Take the port; OSError when it is taken. Links are accepted once their group is added."""
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: _Accepted(self).stream, host.strip("[]"), port
+        )
 
-    async def _link(self, _requests: object, context: raw.RawContext) -> None:
-        said = {key: str(value) for key, value in context.invocation_metadata() or ()}
-        try:
-            group, sender, target = self.greet(said)
-        except DledgerError as error:
-            self._say_once("link_refused", str(error), context.peer())
-            await status.abort(context, error)
-        session = self._sessions[group, sender] = self._sessions.get((group, sender), 0) + 1
-        await context.write(encode_frame([]))
-        link = target.heard.get(sender)
-        if link is not None:
-            link.peer_heard()
-        receive = cast("Callable[[], Awaitable[object]]", context.read)  # bytes, or EOF
-        while isinstance(frame := await receive(), bytes):
-            if self._sessions[group, sender] != session or self._targets.get(group) is not target:
-                return  # the peer dialled again: nothing of the older stream may come behind
-            try:
-                decoded = deque(message_codec.decode(view) for view in parse_frame(frame))
-            except ValueError as error:
-                self._say_once("link_garbled", str(error), context.peer(), kind=sender)
-                return
-            del frame  # or it stays in memory until the next one comes
-            while decoded:
-                target.events.received(sender, decoded.popleft())
-
-    def _say_once(self, event: str, reason: str, address: str, kind: str = "") -> None:
-        """Log each kind of refusal once (the reason, if it has no other name), and not many."""
-        what = (event, kind or reason)
-        if what not in self._said and len(self._said) < LINES_MAX:
-            self._said.add(what)
-            self._trace.event(event, reason=reason, address=address)
+    def close(self) -> None:
+        """Take no more links, and end those that stand."""
+        if self._server is not None:
+            self._server.close()
+        for each in (*self._strangers, *self._current.values()):
+            each.stream.close("this member ends")
 
     def greet(self, said: Mapping[str, str]) -> tuple[str, MemberId, LinkTarget]:
-        """Check who dials whom by the metadata; WRONG_CLUSTER naming what does not match."""
+        """Check who dials whom by the greeting; WRONG_CLUSTER naming what does not match."""
         group = said.get("dledger-group", "")
         target = self._targets.get(group)
         if said.get("dledger-cluster") != self._cluster:
@@ -99,6 +96,106 @@ class PeerListener:
         if sender not in target.peers:
             raise _wrong("sender", sender, "one of " + ", ".join(sorted(target.peers)))
         return group, sender, target
+
+    # What connections tell.
+
+    def stranger(self, accepted: "_Accepted") -> None:
+        """Bound how many connections wait for their greeting."""
+        self._strangers[accepted] = None
+        if len(self._strangers) > STRANGERS_MAX:
+            next(iter(self._strangers)).stream.close("too many strangers")
+
+    def greeted(self, accepted: "_Accepted", frame: Buffer) -> None:
+        """Accept a link, or refuse it and say why."""
+        stream = accepted.stream
+        try:
+            group, sender, target = self.greet(parse_greeting(frame))
+        except (BadGreeting, DledgerError) as error:
+            self.say_once("link_refused", str(error), stream.peer_address)
+            stream.write([encode_answer(str(error))])
+            stream.close("refused", at_once=False)
+            return
+        self._strangers.pop(accepted, None)
+        older = self._current.get((group, sender))
+        self._current[group, sender] = accepted
+        accepted.source = group, sender
+        accepted.target = target
+        stream.frame_size_max = FRAME_SIZE_MAX
+        if older is not None:
+            older.stream.close("the peer dialled again")
+        stream.write([encode_answer("")])
+        link = target.heard.get(sender)
+        if link is not None:
+            link.peer_heard()
+
+    def is_current(self, accepted: "_Accepted") -> bool:
+        """Tell whether a link is the newest of its sender, of a group that is still served so."""
+        group, _ = accepted.source
+        return (
+            self._current.get(accepted.source) is accepted
+            and self._targets.get(group) is accepted.target
+        )
+
+    def ended(self, accepted: "_Accepted") -> None:
+        """Forget a connection."""
+        self._strangers.pop(accepted, None)
+        if self._current.get(accepted.source) is accepted:
+            del self._current[accepted.source]
+
+    def say_once(self, event: str, reason: str, address: str, kind: str = "") -> None:
+        """Log each kind of refusal once (the reason, if it has no other name), and not many."""
+        what = (event, kind or reason)
+        if what not in self._said and len(self._said) < LINES_MAX:
+            self._said.add(what)
+            self._trace.event(event, reason=reason, address=address)
+
+
+class _Accepted:
+    """A connection that somebody dialled to this process. Its stream tells it."""
+
+    def __init__(self, listener: PeerListener) -> None:
+        self._listener = listener
+        self.source: tuple[str, MemberId] = ("", MemberId(""))
+        """Group and sender of an accepted link."""
+        self.target: LinkTarget | None = None
+        """Where an accepted link delivers."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.stream = FrameStream(self, GREETING_SIZE_MAX)
+
+    def opened(self, stream: FrameStream) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(GREETING_SECONDS, stream.close, "no greeting in time")
+        self._listener.stranger(self)
+
+    def frame_came(self, frame: Buffer) -> None:
+        if self.target is None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._listener.greeted(self, frame)
+        elif self._listener.is_current(self):
+            self._deliver(frame, self.target)
+        else:  # the peer dialled again: nothing of the older connection may come behind
+            self.stream.close("the peer dialled again")
+
+    def _deliver(self, frame: Buffer, target: LinkTarget) -> None:
+        _, sender = self.source
+        try:
+            decoded = deque(message_codec.decode(view) for view in parse_frame(frame))
+        except ValueError as error:
+            stream = self.stream
+            self._listener.say_once("link_garbled", str(error), stream.peer_address, kind=sender)
+            stream.close(f"garbled: {error}")
+            return
+        while decoded:
+            target.events.received(sender, decoded.popleft())
+
+    def writable(self) -> None:
+        """Nothing waits: the only answer was written long ago."""
+
+    def closed(self, reason: str) -> None:  # noqa: ARG002  # whoever closed it has said so
+        if self._timer is not None:
+            self._timer.cancel()
+        self._listener.ended(self)
 
 
 def _wrong(field: str, said: object, expected: str) -> DledgerError:

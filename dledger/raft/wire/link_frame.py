@@ -1,7 +1,7 @@
 """Frames of a peer link, `DLK1`. Pure.
 
-Owns: how messages share a frame. A frame is one gRPC message and carries every message that waits,
-up to about a megabyte, because the cost of gRPC in Python is per message. Little-endian:
+Owns: how messages share a frame. A frame carries every message that waits, up to about a megabyte.
+Little-endian:
 
      0  4  magic "DLK1"     4  2  version (1)     6  2  count
      8  ..  count times: size u32 ; then the messages (`message_codec.encode`)
@@ -23,14 +23,14 @@ class BadLinkFrame(ValueError):
     """Bytes on a peer link that are no frame of ours; the link is closed."""
 
 
-def encode_frame(encoded: list[list[Buffer]]) -> bytes:
-    """Return one frame that carries messages, each given as its list of buffers."""
+def encode_frame(encoded: list[list[Buffer]]) -> list[Buffer]:
+    """Return the pieces of one frame that carries messages, each given as its list of buffers."""
     sizes = [sum(len(buffer) for buffer in buffers) for buffers in encoded]
     head = _HEAD.pack(MAGIC, VERSION, len(sizes)) + struct.pack(f"<{len(sizes)}I", *sizes)
-    return b"".join([head, *(buffer for buffers in encoded for buffer in buffers)])
+    return [head, *(buffer for buffers in encoded for buffer in buffers)]
 
 
-def parse_frame(frame: bytes) -> list[memoryview]:
+def parse_frame(frame: Buffer) -> list[memoryview]:
     """Return the messages of a frame as views; BadLinkFrame when it is none of ours."""
     if len(frame) < _HEAD.size:
         raise BadLinkFrame(f"{len(frame)} bytes, a frame has at least {_HEAD.size}")

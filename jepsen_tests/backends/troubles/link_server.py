@@ -1,8 +1,8 @@
-"""The process behind `links`: TCP proxies, one for each ordered pair of members.
+"""The process behind `links`: TCP proxies, for each ordered pair of members one a port.
 
 `python -m jepsen_tests.backends.troubles.link_server` reads one JSON line of links, [[name, port,
 host, target port], ...], prints `ready`, then obeys JSON lines [name, kind, trouble or null],
-answering each with `ok`, until its standard input ends.
+answering each with `ok`, until its standard input ends. Links of one name have the same troubles.
 
 A cut link carries nothing and closes nothing. Sent bytes wait, and a new connection is accepted and
 hears nothing, as with a pulled cable but for retransmission timers. On a mute link answers wait;
@@ -142,9 +142,10 @@ async def serve() -> None:
     """Serve until standard input ends. Ctrl-C is ignored: the harness still needs the links."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     reader = await _lines()
-    links: dict[str, Link] = {}
+    links: dict[str, list[Link]] = {}
     for name, port, host, target_port in json.loads(await reader.readline()):
-        link = links[name] = Link(name, (host, target_port))
+        link = Link(name, (host, target_port))
+        links.setdefault(name, []).append(link)
         link.is_open.set()
         link.answers.set()
         await asyncio.start_server(link.take, HOST, port)
@@ -152,7 +153,8 @@ async def serve() -> None:
     sys.stdout.flush()
     while line := await reader.readline():
         name, kind, trouble = json.loads(line)
-        links[name].set(TroubleKind(kind), msgspec.convert(trouble, Trouble | None))
+        for link in links[name]:
+            link.set(TroubleKind(kind), msgspec.convert(trouble, Trouble | None))
         sys.stdout.write("ok\n")
         sys.stdout.flush()
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -63,9 +63,11 @@ class ToxicLinks:
     def __init__(self) -> None:
         self._api = Toxiproxy()
         self._server: subprocess.Popen[bytes] | None = None
+        self._proxies: dict[tuple[str, str], list[str]] = {}
+        """The names of a link's proxies: one for each port of its target."""
 
     def start(self, binary: str, port: int, links: Sequence[tuple[str, str, int, int]]) -> None:
-        """Start the server, and a proxy for each link (from, to, port, target port). Blocks."""
+        """Start the server, and a proxy for each row (from, to, port, target port). Blocks."""
         self._server = subprocess.Popen(
             leashed(binary, "-host", HOST, "-port", str(port)), stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
@@ -73,9 +75,11 @@ class ToxicLinks:
         _wait_for(port, self._server)
         self._api.update_api_consumer(HOST, port)
         for source, target, listen, target_port in links:
+            name = f"{source}-{target}-{listen}"
+            self._proxies.setdefault((source, target), []).append(name)
             self._api.create(
-                upstream=f"{HOST}:{target_port}", name=f"{source}-{target}",
-                listen=f"{HOST}:{listen}", enabled=True,
+                upstream=f"{HOST}:{target_port}", name=name, listen=f"{HOST}:{listen}",
+                enabled=True,
             )  # fmt: skip
 
     def stop(self) -> None:
@@ -93,16 +97,17 @@ class ToxicLinks:
     async def heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
         await asyncio.to_thread(self._heal, links, kind)
 
-    def _proxy(self, source: str, target: str) -> Proxy:
-        proxy = self._api.get_proxy(f"{source}-{target}")
-        assert proxy is not None, f"{source}-{target} was made at the start"
-        return proxy
+    def _proxies_of(self, links: Sequence[tuple[str, str]]) -> Iterator[Proxy]:
+        for link in links:
+            for name in self._proxies[link]:
+                proxy = self._api.get_proxy(name)
+                assert proxy is not None, f"{name} was made at the start"
+                yield proxy
 
     def _trouble(self, links: Sequence[tuple[str, str]], trouble: Trouble) -> None:
         self._heal(links, trouble.kind)
         toxic, attributes = _toxics(trouble)
-        for source, target in links:
-            proxy = self._proxy(source, target)
+        for proxy in self._proxies_of(links):
             for stream in STREAMS[1:] if trouble.kind is TroubleKind.MUTE else STREAMS:
                 proxy.add_toxic(
                     type=toxic, name=f"{trouble.kind}-{stream}", stream=stream,
@@ -110,8 +115,7 @@ class ToxicLinks:
                 )  # fmt: skip
 
     def _heal(self, links: Sequence[tuple[str, str]], kind: TroubleKind) -> None:
-        for source, target in links:
-            proxy = self._proxy(source, target)
+        for proxy in self._proxies_of(links):
             present = {toxic.name for toxic in proxy.toxics().values()}
             for name in {f"{kind}-{stream}" for stream in STREAMS} & present:
                 proxy.destroy_toxic(name)
@@ -166,7 +170,7 @@ class ToxiproxyBackend(ProcessBackend):
         self.network = self._toxic
 
     async def _start_network(self) -> None:
-        rows = [(a, b, self._link_ports[a, b], self._ports[b]) for a, b in self._links]
+        rows = [(a, b, port, target) for a, b, port, _, target in self._proxied()]
         (port,) = free_ports(1)
         await self._starting.do(self._toxic.start, self._binary, port, rows)
 

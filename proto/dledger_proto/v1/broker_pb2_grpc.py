@@ -30,7 +30,6 @@ class BrokerStub:
     /dledger.v1.Broker/Append      stream of append frames -> stream of answer frames, in order
     /dledger.v1.Broker/AppendOne   one append frame        -> one answer frame
     /dledger.v1.Broker/Fetch       one FetchRequest        -> stream of fetch frames
-    /dledger.v1.Peers/Link         stream of peer frames   -> stream of peer frames
     """
 
     def __init__(self, channel):
@@ -91,7 +90,6 @@ class BrokerServicer:
     /dledger.v1.Broker/Append      stream of append frames -> stream of answer frames, in order
     /dledger.v1.Broker/AppendOne   one append frame        -> one answer frame
     /dledger.v1.Broker/Fetch       one FetchRequest        -> stream of fetch frames
-    /dledger.v1.Peers/Link         stream of peer frames   -> stream of peer frames
     """
 
     def RegisterProducer(self, request, context):
@@ -209,7 +207,6 @@ class Broker:
     /dledger.v1.Broker/Append      stream of append frames -> stream of answer frames, in order
     /dledger.v1.Broker/AppendOne   one append frame        -> one answer frame
     /dledger.v1.Broker/Fetch       one FetchRequest        -> stream of fetch frames
-    /dledger.v1.Peers/Link         stream of peer frames   -> stream of peer frames
     """
 
     @staticmethod

@@ -35,7 +35,6 @@ class BrokerStub:
       /dledger.v1.Broker/Append      stream of append frames -> stream of answer frames, in order
       /dledger.v1.Broker/AppendOne   one append frame        -> one answer frame
       /dledger.v1.Broker/Fetch       one FetchRequest        -> stream of fetch frames
-      /dledger.v1.Peers/Link         stream of peer frames   -> stream of peer frames
     """
 
     @_typing.overload
@@ -58,7 +57,6 @@ class BrokerAsyncStub(BrokerStub):
       /dledger.v1.Broker/Append      stream of append frames -> stream of answer frames, in order
       /dledger.v1.Broker/AppendOne   one append frame        -> one answer frame
       /dledger.v1.Broker/Fetch       one FetchRequest        -> stream of fetch frames
-      /dledger.v1.Peers/Link         stream of peer frames   -> stream of peer frames
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -77,7 +75,6 @@ class BrokerServicer(metaclass=_abc_1.ABCMeta):
       /dledger.v1.Broker/Append      stream of append frames -> stream of answer frames, in order
       /dledger.v1.Broker/AppendOne   one append frame        -> one answer frame
       /dledger.v1.Broker/Fetch       one FetchRequest        -> stream of fetch frames
-      /dledger.v1.Peers/Link         stream of peer frames   -> stream of peer frames
     """
 
     @_abc_1.abstractmethod

@@ -1,4 +1,7 @@
-"""Known bugs of whom a member believes, and when it is believed: hellos, messages, quarantine."""
+"""Known bugs of whom a member believes, and when it is believed: hellos, messages, quarantine.
+
+Also of what a member takes from a connection on which anybody may write.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,6 +12,85 @@ from tests.mutants.rewrite import Edit
 MEMBERSHIP: Final = "dledger.raft.membership.hellos:Membership"
 HELLOS: Final = "unit.raft.test_hellos"
 STEPS: Final = "unit.raft.test_quarantine_steps"
+
+STRANGERS: Final = "unit.raft_host.test_link_strangers"
+STREAM: Final = "dledger.raft.links.frame_stream:FrameStream"
+ACCEPTED: Final = "dledger.raft.links.peer_listener:_Accepted"
+
+LINK_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "frame-cut-short-is-handed-over",
+        "a frame that has not come whole is taken for one",
+        [Edit(f"{STREAM}._cut_out", "if start + size > end:", "if False:")],
+        [f"{STRANGERS}.test_frames_are_whole_however_their_bytes_come"],
+    ),
+    Mutant(
+        "large-frame-loses-its-beginning",
+        "what of a large frame lay in the buffer is not kept",
+        [
+            Edit(
+                f"{STREAM}._keep",
+                "self._large[: self._large_filled] = self._buffer[at + SIZE.size : end]",
+                "pass",
+            )
+        ],
+        [f"{STRANGERS}.test_frames_are_whole_however_their_bytes_come"],
+    ),
+    Mutant(
+        "frame-of-an-older-connection-counts",
+        "what was under way on a link that its peer has given up is delivered behind newer news",
+        [Edit(f"{ACCEPTED}.frame_came", "elif self._listener.is_current(self):", "elif True:")],
+        [f"{STRANGERS}.test_the_newest_connection_of_a_peer_counts"],
+    ),
+    Mutant(
+        "two-connections-of-one-peer",
+        "the older connection of a peer stays open beside the newer one",
+        [
+            Edit(
+                "dledger.raft.links.peer_listener:PeerListener.greeted",
+                "if older is not None:",
+                "if False:",
+            )
+        ],
+        [f"{STRANGERS}.test_the_newest_connection_of_a_peer_counts"],
+    ),
+    Mutant(
+        "frame-of-any-size-is-awaited",
+        "a peer makes a member reserve memory for a frame that no member sends (I17)",
+        [Edit(f"{STREAM}._cut_out", "if size > self.frame_size_max:", "if False:")],
+        [f"{STRANGERS}.test_a_peer_that_announces_more_than_any_frame_has_is_cut_off"],
+    ),
+    Mutant(
+        "strangers-may-announce-as-much-as-peers",
+        "whoever dials makes a member reserve memory before it has said who it is (I17)",
+        [Edit(f"{ACCEPTED}.__init__", "GREETING_SIZE_MAX", "16 << 20")],
+        [f"{STRANGERS}.test_a_stranger_that_announces_much_is_cut_off_before_it_is_read"],
+    ),
+    Mutant(
+        "link-queue-without-bound",
+        "messages for a peer that reads nothing pile up (I17)",
+        [
+            Edit(
+                "dledger.raft.links.peer_link:PeerLink.send",
+                "if self._queue_bytes > self._settings.queue_bytes_max:",
+                "if False:",
+            )
+        ],
+        [f"{STRANGERS}.test_a_peer_that_reads_nothing_resets_the_link"],
+    ),
+    Mutant(
+        "full-connection-is-written-to",
+        "the transport's buffer takes what should wait in the bounded queue (I17)",
+        [
+            Edit(
+                "dledger.raft.links.peer_link:PeerLink.flush",
+                "if connection.stream.is_full:",
+                "if False:",
+            )
+        ],
+        [f"{STRANGERS}.test_a_peer_that_reads_nothing_resets_the_link"],
+    ),
+)
 
 TRUST_BUGS: Final[Sequence[Mutant]] = (
     Mutant(

@@ -7,16 +7,18 @@ nothing can answer any more, the end of the connection that pings gives it up at
 within its options' times, if nothing answers by then. A hold is too short for keepalive.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from tests.sim.network.calls.server import SimServer
+from dledger.raft.links.frame_stream import SIZE
 from tests.sim.network.options import Options
 from tests.sim.network.path import Path
-from tests.sim.network.wire import CLOSE, MESSAGE, Socket, SocketOwner, StreamEnd
-from tests.sim.process.loop import ProcessLoop
+from tests.sim.network.plain import PlainServer, connect
+from tests.sim.network.wire import CLOSE, MESSAGE, Listener, Socket, SocketOwner, StreamEnd
+from tests.sim.process.loop import P, ProcessLoop
 from tests.sim.world.clock import Scheduler
 
 RESET_NOTICE_MAX: Final = 0.004
@@ -35,7 +37,7 @@ class Host:
         self.loop: ProcessLoop | None = None
         self.is_up = True
         """Its kernel answers; false after a power cut."""
-        self.listeners: dict[int, SimServer] = {}
+        self.listeners: dict[int, Listener] = {}
         self.sockets: dict[int, Socket] = {}
         """The ends of connections of the process, by the connection's number."""
 
@@ -62,7 +64,7 @@ class Network:
         self.delivered = 0
         """Messages that reached a process."""
         self.on_link_frame: FrameFilter | None = None
-        """Replaces each frame of a Raft link by the frames that are sent instead."""
+        """Replaces each frame of a Raft link by the frames that are sent instead, without sizes."""
         self._delay = delay
         self._hosts: dict[str, Host] = {}
         self.paths: dict[tuple[str, str], Path] = {}
@@ -145,7 +147,7 @@ class Network:
 
     # Connections.
 
-    def listen(self, loop: ProcessLoop, port: int, server: SimServer) -> int:
+    def listen(self, loop: ProcessLoop, port: int, server: Listener) -> int:
         """Take a port of a host, 0: a free one; return it, 0 when it is taken."""
         host = self.host(loop.host)
         assert host.loop is loop, f"{loop.host} runs another process"
@@ -164,7 +166,7 @@ class Network:
         self.host(loop.host).listeners.pop(port, None)
 
     def connect(
-        self, loop: ProcessLoop, owner: SocketOwner, options: Options, server: SimServer
+        self, loop: ProcessLoop, owner: SocketOwner, options: Options, server: Listener
     ) -> Socket:
         """Make a connection to a server; return the dialler's end."""
         there = server.loop
@@ -180,6 +182,18 @@ class Network:
         self.host(there.host).sockets[number << 1 | 1] = far
         server.accepted(far)
         return near
+
+    async def dial(
+        self, loop: ProcessLoop, factory: Callable[[], P], host: str, port: int
+    ) -> tuple[asyncio.Transport, P]:
+        """Connect to a port without gRPC; see `plain.connect`."""
+        return await connect(self, loop, factory, host, port)
+
+    def serve(
+        self, loop: ProcessLoop, factory: Callable[[], asyncio.BaseProtocol], port: int
+    ) -> PlainServer:
+        """Take connections without gRPC; OSError when the port is taken."""
+        return PlainServer(self, loop, factory, port)
 
     def forget(self, socket: Socket) -> None:
         """Take a closed end off its host."""
@@ -208,13 +222,16 @@ class Network:
     def _is_answered(self, socket: Socket) -> bool:
         if socket.out.cut or socket.peer.out.cut or not socket.peer.is_open:
             return False
-        return not self.host(socket.peer.host).is_frozen
+        return socket.options.by_kernel or not self.host(socket.peer.host).is_frozen
 
     def _give_up(self, socket: Socket) -> None:
         socket.keepalive_check = None
         if not socket.is_open:
             return
-        if not (socket.streams or socket.options.pings_without_calls) or socket.loop.is_paused:
+        options = socket.options
+        if not options.by_kernel and (
+            socket.loop.is_paused or not (socket.streams or options.pings_without_calls)
+        ):
             self._expect_silence(socket)  # no pings without calls
             return
         self.trace(f"keepalive {socket.host} {socket.peer.host} missed")
@@ -232,7 +249,7 @@ class Network:
     # Frames of Raft links.
 
     def link_opened(self, end: StreamEnd) -> None:
-        """Remember the dialler's end of a Raft link."""
+        """Remember the dialler's end of a Raft link. From here on weather spoils what it sends."""
         end.carries_frames = True
         pair = end.socket.host, end.socket.peer.host
         self._links[pair] = [each for each in self._links.get(pair, ()) if not each.is_closed]
@@ -244,14 +261,15 @@ class Network:
         if self.on_link_frame is None:
             path.carry_frame(end.peer, frame)
             return
-        for each in self.on_link_frame(path.source, path.target, frame):
-            path.carry_frame(end.peer, each)
+        for each in self.on_link_frame(path.source, path.target, frame[SIZE.size :]):
+            path.carry_frame(end.peer, SIZE.pack(len(each)) + each)
 
     def inject(self, source: str, target: str, frame: bytes) -> None:
         """Deliver a frame on the newest link of this direction, past all faults, if it stands."""
         for end in reversed(self._links.get((source, target), ())):
             if end.stands and end.peer.stands:
-                end.peer.socket.loop.call_soon(end.peer.take, MESSAGE, frame, 0)
+                data = SIZE.pack(len(frame)) + frame
+                end.peer.socket.loop.call_soon(end.peer.take, MESSAGE, data, 0)
                 return
 
     # Faults.

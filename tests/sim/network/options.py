@@ -15,7 +15,9 @@ KEEPALIVE_TIMEOUT_DEFAULT_MS: Final = 20_000
 class Options:
     """The options that the simulation honours. Times in seconds, sizes in bytes."""
 
-    def __init__(self, options: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, options: Sequence[tuple[str, int]], *, by_kernel: bool = False) -> None:
+        """`by_kernel`: the kernel sends and answers the pings of keepalive."""
+        self.by_kernel = by_kernel
         said = {name.removeprefix("grpc."): value for name, value in options}
         self.send_max = _size(said.get("max_send_message_length", -1))
         self.receive_max = _size(said.get("max_receive_message_length", RECEIVE_MAX_DEFAULT))

@@ -5,10 +5,10 @@ from random import Random
 from typing import cast
 
 import pytest
-from grpc.aio import Server
 
 from dledger.log.commit_log import CommitLog
-from dledger.raft.links.peer_link import LinkIdentity, LinkSettings, PeerLink
+from dledger.raft.links.greeting import LinkIdentity
+from dledger.raft.links.peer_link import LinkSettings, PeerLink
 from dledger.raft.links.peer_listener import LinkTarget, PeerListener
 from dledger.raft.wire.messages import Message, TermNotice
 from dledger.types import MemberId
@@ -16,7 +16,7 @@ from dledger_client._shell.wire import Channels, Method
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError
 from dledger_namesrv.service import NameServer, NameServerSettings
-from dledger_proto.rpc.aio import make_server, open_channel
+from dledger_proto.rpc.aio import open_channel
 from dledger_proto.rpc.raw import raw_stream
 from dledger_proto.v1.routes_pb2 import Registration, RoutesReply, RoutesRequest
 from tests.list_trace import ListTrace
@@ -138,14 +138,11 @@ def linked(machines: Machines, *, end: str) -> tuple[LinkLog, LinkLog, ProcessLo
         cast("Executor", None), Random(1), ListTrace(), LinkSettings(),
     )  # fmt: skip
 
-    async def listen() -> Server:
+    async def listen() -> PeerListener:
         listener = PeerListener("c", ListTrace())
         listener.add_group("g", LinkTarget(B, frozenset({A}), heard, {}))
-        server = make_server()
-        server.add_generic_rpc_handlers((listener.handlers(),))
-        server.add_insecure_port("0.0.0.0:5")
-        await server.start()
-        return server
+        await listener.listen("0.0.0.0:5")
+        return listener
 
     def send() -> None:
         for term in range(1, 21):

@@ -13,7 +13,7 @@ fits into the window; so it waits for a peer that reads nothing.
 
 import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -86,6 +86,22 @@ class SocketOwner(Protocol):
         ...
 
 
+class Listener(SocketOwner, Protocol):
+    """Who listens on a port."""
+
+    loop: ProcessLoop
+    options: Options
+
+    @property
+    def answers(self) -> bool:
+        """True when a handshake would be finished now."""
+        ...
+
+    def accepted(self, socket: "Socket") -> None:
+        """Take a connection."""
+        ...
+
+
 @coroutine
 def turn() -> Generator[None, None, None]:
     """Let the other callbacks of this turn run first."""
@@ -97,8 +113,8 @@ class StreamEnd:
 
     __slots__ = (
         "_consumed", "_writers", "blocked_until", "carries_frames", "half_closed", "inbox",
-        "is_closed", "last_arrival", "number", "outstanding", "owner", "peer", "reader",
-        "receive_max", "socket",
+        "is_closed", "last_arrival", "number", "on_message", "outstanding", "owner", "peer",
+        "reader", "receive_max", "socket",
     )  # fmt: skip
     peer: "StreamEnd"
 
@@ -115,6 +131,8 @@ class StreamEnd:
         self.inbox: deque[tuple[bytes, int]] = deque()
         """Messages that came and were not read, each with what it takes of the window."""
         self.reader: asyncio.Future[bytes | None] | None = None
+        self.on_message: Callable[[bytes], None] | None = None
+        """Takes each message as it comes; nobody reads then."""
         self.outstanding = 0
         """Bytes that were sent and are not known to be read."""
         self.last_arrival = 0.0
@@ -151,13 +169,21 @@ class StreamEnd:
     async def wait_for_room(self) -> None:
         """Wait until what was sent fits into the window; BatchFailed when the stream closes."""
         await turn()
-        if self.is_closed:
+        if not await self.has_room():
             raise BatchFailed("the stream is closed")
-        if self.outstanding > WINDOW:
-            future: asyncio.Future[bool] = self.socket.loop.create_future()
-            self._writers.append(future)
-            if not await future:
-                raise BatchFailed("the stream is closed")
+
+    @property
+    def is_full(self) -> bool:
+        """True when what was sent does not fit into the window."""
+        return self.outstanding > WINDOW
+
+    async def has_room(self) -> bool:
+        """Wait until what was sent fits into the window; False when the stream closes."""
+        if self.is_closed or not self.is_full:
+            return not self.is_closed
+        future: asyncio.Future[bool] = self.socket.loop.create_future()
+        self._writers.append(future)
+        return await future
 
     def credit(self, size: int) -> None:
         """Learn that the peer has read so many bytes."""
@@ -203,7 +229,10 @@ class StreamEnd:
             owner.too_large(len(message))
             return
         reader = self.reader
-        if reader is not None and not reader.done():
+        if self.on_message is not None:
+            self._consume(size)
+            self.on_message(message)
+        elif reader is not None and not reader.done():
             self.reader = None
             self._consume(size)
             reader.set_result(message)

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, cast
 
 from tests.sim.world.clock import Scheduler, Timer
 
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -31,8 +32,8 @@ JOB_MAX: Final = 2e-3
 TASKS_PRUNED_FROM: Final = 256
 
 
-class PausableNetwork(Protocol):
-    """What a network wants to know of a process."""
+class ProcessNetwork(Protocol):
+    """What a network wants to know of a process, and gives it."""
 
     def process_paused(self, host: str) -> None:
         """Learn that the process on a host stands still."""
@@ -40,6 +41,18 @@ class PausableNetwork(Protocol):
 
     def process_resumed(self, host: str) -> None:
         """Learn that it runs again."""
+        ...
+
+    async def dial(
+        self, loop: "ProcessLoop", factory: Callable[[], P], host: str, port: int
+    ) -> tuple[asyncio.Transport, P]:
+        """Connect to a port without gRPC."""
+        ...
+
+    def serve(
+        self, loop: "ProcessLoop", factory: Callable[[], asyncio.BaseProtocol], port: int
+    ) -> object:
+        """Take connections without gRPC; OSError when the port is taken."""
         ...
 
 
@@ -91,7 +104,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.on_group_opened: Callable[[Any], None] = _ignored
         self.on_group_failed: Callable[[BaseException], None] = _ignored
         self.wall_ms: Callable[[], int] = _no_wall_clock
-        self.network: PausableNetwork | None = None
+        self.network: ProcessNetwork | None = None
         """The world's network, for a process that uses one."""
 
     # Time.
@@ -329,6 +342,20 @@ class ProcessLoop(asyncio.AbstractEventLoop):
                 self.call_soon(done, result, failure)
 
         self.scheduler.after(delay, work)
+
+    # Connections.
+
+    async def create_connection(  # type: ignore[override]  # what the product uses of it
+        self, protocol_factory: Callable[[], P], host: str, port: int
+    ) -> tuple[asyncio.Transport, P]:
+        assert self.network is not None, f"{self.host} has no network"
+        return await self.network.dial(self, protocol_factory, host, port)
+
+    async def create_server(  # type: ignore[override]  # what the product uses of it
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> object:
+        assert self.network is not None, f"{self.host} has no network"
+        return self.network.serve(self, protocol_factory, port)
 
     def add_signal_handler(self, sig: int, callback: Callable[[*Ts], object], *args: *Ts) -> None:
         self.signals[sig] = lambda: cast("None", callback(*args))

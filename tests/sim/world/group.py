@@ -103,7 +103,7 @@ class Group:
         """Tell whether a member has its link to another one."""
         process = self.members[source].process
         link = None if process is None else process.runtime._links.get(MemberId(target))
-        return link is not None and link._up  # a process that is being opened has no links
+        return link is not None and link.is_up  # a process that is being opened has no links
 
     def run_for(self, seconds: float) -> None:
         """Let virtual time pass."""

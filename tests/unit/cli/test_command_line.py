@@ -149,7 +149,10 @@ def test_help_is_not_broken_where_the_source_is() -> None:
         ("{bad", "JSONDecodeError: "),
         ('{"cluster": "x"}', "KeyError: 'group'"),
         ("[]", "TypeError: "),
-        ('{"cluster": "x", "group": "g", "ports": {"n1": 1}}', "ports of n1"),
+        (
+            '{"cluster": "x", "group": "g", "ports": {"n1": 1}, "link_ports": {"n1": 2}}',
+            "ports of n1",
+        ),
     ],
 )
 def test_a_damaged_record_of_a_cluster_is_one_clear_error(

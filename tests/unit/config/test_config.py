@@ -387,6 +387,32 @@ def test_relations_between_values(file: Path) -> None:
     ]
 
 
+def test_links_have_ports_of_their_own(file: Path) -> None:
+    """By default those above; never where another member serves."""
+    config = load_config(file, {}).config
+    assert config.link_listen == "0.0.0.0:10912"
+    assert config.groups[0].links["b"] == "host-2:10912"
+    one_host = GOOD.replace("host-2:10911", "host-1:10912")
+    assert lines(file, one_host) == [
+        "group.members.b = host-1:10912 (file member.toml): links of a are there, and b serves "
+        "there: set `links`"
+    ]
+    given = one_host + '[group.links]\na = "host-1:1"\nb = "host-1:2"\nc = "[::1]:1"\n'
+    file.write_text(given)
+    assert load_config(file, {}).config.groups[0].links["b"] == "host-1:2"
+    assert lines(file, given.replace('b = "host-1:2"', 'b = "host-1:1"')) == [
+        "group.links.b = host-1:1 (file member.toml): is also the address of a"
+    ]
+    assert lines(file, given.replace('c = "[::1]:1"', 'd = "[::1]:1"')) == [
+        "group.links = a, b, d (file member.toml): must name exactly the members: a, b, c"
+    ]
+    highest = GOOD.replace("[::1]:10911", "[::1]:65535").replace("0:10911", "0:65535")
+    assert lines(file, highest) == [
+        "listen = 0.0.0.0:65535 (file member.toml): has no port above; set link_listen",
+        "group.members.c = [::1]:65535 (file member.toml): has no port above; set `links`",
+    ]
+
+
 def test_relations_hold_for_objects_too(file: Path) -> None:
     config = load_config(file, {}).config
     with pytest.raises(ConfigError, match="must be above 1200"):

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
-import grpc.aio
 import pytest
 
 from dledger.clock import SystemClock
@@ -20,7 +19,8 @@ from dledger.raft.api import GroupSettings, Role
 from dledger.raft.driver.host import GroupHost, HostSettings
 from dledger.raft.driver.worker import ThreadWorker
 from dledger.raft.group import RISK_SENTENCE, RaftGroup
-from dledger.raft.links.peer_link import LinkIdentity, LinkSettings, PeerLink
+from dledger.raft.links.greeting import LinkIdentity
+from dledger.raft.links.peer_link import LinkSettings, PeerLink
 from dledger.raft.links.peer_listener import LinkTarget, PeerListener
 from dledger.raft.wire.messages import TermNotice
 from dledger.state.commands.registry import encode
@@ -31,7 +31,6 @@ from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
 from dledger.types import EntryKind, LogIndex, MemberId, Settled
 from dledger_broker.local.cluster import free_ports
-from dledger_broker.process.member import server_options
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import MIB
 from tests.list_trace import ListTrace
@@ -96,10 +95,8 @@ class Node:
         listener.add_group(
             "g", LinkTarget(self.member, frozenset(self.links), self.host, self.links)
         )
-        self.server = grpc.aio.server(options=server_options())
-        self.server.add_generic_rpc_handlers((listener.handlers(),))
-        assert self.server.add_insecure_port(f"127.0.0.1:{self.ports[self.member]}")
-        await self.server.start()
+        self.listener = listener
+        await listener.listen(f"127.0.0.1:{self.ports[self.member]}")
         self.host.start(self.links)
         for link in self.links.values():
             link.start()
@@ -112,10 +109,10 @@ class Node:
         self.folder.close()
 
     async def hang_up(self) -> None:
-        """End the links, which a single cancellation may not end (`end_task`)."""
+        """End the links."""
         for link in self.links.values():
             await link.stop()
-        await self.server.stop(0)
+        self.listener.close()
 
     @property
     def leads(self) -> bool:

@@ -36,7 +36,6 @@ from dledger_broker.local.cluster import (
     LocalCluster,
     OtherCluster,
     PortTaken,
-    check_port_free,
 )
 from dledger_proto.exit_codes import Exit
 from dledger_proto.names import NO_SUCH_TOPIC
@@ -133,7 +132,7 @@ def _prepare(cluster: LocalCluster, members: int | None) -> None:
             f"the cluster in {cluster.folder} has {cluster.members} members, not {members}"
         )
     for name in cluster.names:
-        check_port_free(cluster.ports[name], name)
+        cluster.check_ports_free(name)
 
 
 def _take(cluster: LocalCluster) -> None:

@@ -12,7 +12,6 @@ import grpc
 import grpc.aio
 from grpc._cython import cygrpc
 
-from dledger_proto.rpc.raw import LINK
 from tests.sim.network.wire import (
     HALF_CLOSE,
     HEADERS,
@@ -171,8 +170,6 @@ class CoreCall:
             return
         assert self._opening is not None, f"{self.method} was not started"
         end = self._end = socket.open_stream(self)
-        if self.method == LINK:
-            socket.network.link_opened(end)
         metadata, request = self._opening
         if request is not None and len(request) > self._channel.options.send_max:
             self._sent_too_large(len(request))
