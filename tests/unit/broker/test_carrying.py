@@ -1,7 +1,5 @@
 """The leader carries old records forward when that frees much more than it copies (D7)."""
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
@@ -22,6 +20,7 @@ from dledger_broker.carrying.worth import Chance, Sealed, chances
 from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.read.batches import DamagedBatch
 from dledger_proto.errors import Code, DledgerError
+from tests.unit.broker.inline import Inline
 from tests.unit.broker.virtual_loop import VirtualLoop
 from tests.unit.state.carry_kit import EntriesLog, bytes_at
 from tests.unit.state.kit import TOPIC, Driven, batch, delayed, started
@@ -29,18 +28,6 @@ from tests.unit.state.kit import TOPIC, Driven, batch, delayed, started
 NAMES = GroupNames("c", "g1", "a", {}, {}, is_control=False)  # type: ignore[arg-type]
 SEGMENT = 4_000
 LOOK = LOOK_SECONDS + 1
-
-
-class Inline(Executor):
-    """Runs jobs at once."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 class Segments(EntriesLog):

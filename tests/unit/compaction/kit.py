@@ -1,7 +1,6 @@
 """A leader that compacts a queue, on virtual time, and what a reader sees of the queue."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -23,24 +22,13 @@ from dledger_broker.read.batches import read_batches
 from dledger_proto.batch.codec import BatchView, Record, check_batch, encode_batch
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import RETENTION_BY_KEY
+from tests.unit.broker.inline import Inline
 from tests.unit.broker.virtual_loop import VirtualLoop
 from tests.unit.state.kit import TOPIC, Driven, LogWriter, create, started
 
 NAMES = GroupNames("c", "g1", "a", {}, {}, is_control=False)  # type: ignore[arg-type]
 PASS = LOOK_SECONDS + AGAIN_SECONDS + 10
 QUEUE = (TOPIC, 0)
-
-
-class Inline(Executor):
-    """Runs jobs at once."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 class WholeLog:
