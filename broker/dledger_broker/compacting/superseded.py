@@ -134,12 +134,16 @@ def cut(span: QueueSpan, view: BatchView, runs: Sequence[Run]) -> list[Copy] | N
     """Return the runs of a row as batches; None when they would be as large as all of it.
 
     Such a row stays whole until more of it is superseded. So a command is never much larger than a
-    batch, whatever the batch holds.
+    batch, whatever the batch holds. A batch whose bodies cannot be decompressed cannot be cut: it
+    stays whole, too.
     """
     copies: list[Copy] = []
     size = 0
     for run in runs:
-        batch = cut_records(view, run.first, run.record_count)
+        try:
+            batch = cut_records(view, run.first, run.record_count)
+        except DledgerError:
+            return None
         size += len(batch)
         if size >= span.size:
             return None

@@ -13,10 +13,11 @@ from dledger_broker.compacting import compacting as module
 from dledger_broker.compacting import superseded
 from dledger_broker.compacting.compacting import LOOK_SECONDS, is_worth_it
 from dledger_broker.read.batches import DamagedBatch
-from dledger_proto.batch.codec import Record, encode_batch
+from dledger_proto.batch.codec import Compression, Record, encode_batch
 from dledger_proto.limits import MIB, RETENTION_BY_KEY, RETENTION_DEFAULT
 from tests.unit.compaction.kit import QUEUE, Leader, bodies, fill, keyed
 from tests.unit.state.kit import TOPIC, delayed
+from tests.unreadable import with_bad_bodies
 
 
 def compacted(leader: Leader) -> dict[int, bytes]:
@@ -122,6 +123,29 @@ def test_a_row_whose_runs_would_be_as_large_stays_whole() -> None:
         assert all(offset in left for offset in range(1, 40, 2)), "superseded, but not worth it"
         assert leader.driven.machine.queries.compactable(*QUEUE).cleaned <= 40
         assert all(left[offset] == before[offset].body for offset in range(40, 60))
+
+
+def test_a_batch_that_nobody_can_decompress_stays_whole_and_the_pass_goes_on() -> None:
+    """Members take it. It goes once all its records are superseded."""
+    with closing(Leader()) as leader:
+        made = [Record(bytes(500), keys=(key,)) for key in "abcd"]
+        batch = encode_batch(
+            made, topic_id=TOPIC, queue=0, stamp=None, base_number=0, base_time_ms=1,
+            compression=Compression.ZSTD,
+        )  # fmt: skip
+        leader.driven.append(with_bad_bodies(batch))
+        leader.driven.append(keyed(("a", b"1")))
+        fill(leader.driven, 7)
+        leader.run()
+        assert not leader.refused
+        assert not leader.failures
+        rows = [(row.base_offset, row.record_count, row.is_gone) for row in leader.rows()]
+        assert rows[:3] == [(0, 4, False), (4, 1, False), (5, 3, True)]
+        assert leader.driven.machine.queries.compactable(*QUEUE).cleaned == 4
+        leader.driven.append(keyed(("b", b"1"), ("c", b"1"), ("d", b"1")))
+        fill(leader.driven, 3)
+        leader.run()
+        assert leader.rows()[0].is_gone
 
 
 def test_a_pass_that_is_refused_rests_too() -> None:
