@@ -169,8 +169,26 @@ class Compacting:
         """Compact a queue; False: there is more to do at once."""
         comparison = Comparison(self._view.now_ms - self._view.tombstone_ms)
         minimum, cleaned, stop = self._bounds(queue)
-        end = await self._compare(queue, comparison, max(minimum, cleaned), stop)
-        at, gone = minimum, 0
+        end, gone, is_all = max(minimum, cleaned), 0, False
+        while not is_all:
+            end, is_all = await self._compare(queue, comparison, max(end, minimum), stop)
+            more = await self._walk(queue, comparison, end)
+            if more is None:
+                return False
+            gone += more
+            done = min(comparison.cleaned, end)
+            await self._view.commands.propose(Compact(*queue, end, end, done, (), ()))
+            if done == end:
+                break
+            # The next pass would begin where this one did, and come no further.
+            comparison.newest.clear()
+            minimum = self._queries.compactable(*queue).minimum
+        self._log.info("queue compacted", topic_id=queue[0].hex(), queue=queue[1], gone=gone)
+        return is_all
+
+    async def _walk(self, queue: QueueId, comparison: Comparison, end: int) -> int | None:
+        """Let superseded records below an offset go; return how many. None: it is not done."""
+        at, gone = 0, 0
         while self._may_go_on:
             began = self._view.clock.monotonic()
             minimum = self._queries.compactable(*queue).minimum
@@ -189,28 +207,28 @@ class Compacting:
             taken = self._view.clock.monotonic() - began
             await asyncio.sleep(max(size / BYTES_PER_SECOND, REST_SECONDS, REST_TIMES * taken))
         else:
-            return False
-        if at < end:
-            return False
-        done = min(comparison.cleaned, end)
-        await self._view.commands.propose(Compact(*queue, end, end, done, (), ()))
-        self._log.info("queue compacted", topic_id=queue[0].hex(), queue=queue[1], gone=gone)
-        return end == stop
+            return None
+        return gone if at >= end else None
 
-    async def _compare(self, queue: QueueId, comparison: Comparison, first: int, stop: int) -> int:
-        """Note the keys of what is new; return the offset up to which there was room for them."""
+    async def _compare(
+        self, queue: QueueId, comparison: Comparison, first: int, stop: int
+    ) -> tuple[int, bool]:
+        """Note the keys of what is new.
+
+        Returns up to which offset there was room for them, and whether that is all.
+        """
         at = first
         while self._may_go_on:
             began = self._view.clock.monotonic()
             spans = self._rows(queue, at, stop, READ_SIZE_MAX)
             if not spans:
-                break
+                return at, True
             at = await self._in_pool(partial(note_keys, self._view.log, spans, comparison))
             if at < spans[-1].base_offset + spans[-1].record_count:
                 break
             taken = self._view.clock.monotonic() - began
             await asyncio.sleep(max(REST_SECONDS, REST_TIMES * taken))
-        return at
+        return at, False
 
     def _rows(self, queue: QueueId, at: int, stop: int, max_bytes: int) -> list[QueueSpan]:
         """Return the next rows that end at an offset or below: up to ROWS_PER_STRETCH."""

@@ -160,6 +160,18 @@ COMPACTION_BUGS: Final[Sequence[Mutant]] = (
         [f"{LEADER}.test_a_tombstone_stays_as_long_as_an_older_record_of_its_key", WORLDS],
     ),
     Mutant(
+        "pass-forgets-what-it-left",
+        "a pass that goes on after many keys lets the tombstone of a record go that it has left",
+        [
+            Edit(
+                "dledger_broker.compacting.compacting:Compacting._pass",
+                "comparison.newest.clear()",
+                "comparison.newest.clear(); comparison.stuck.clear()",
+            )
+        ],
+        [f"{LEADER}.test_what_is_left_does_not_stop_passes_at_the_same_key", WORLDS],
+    ),
+    Mutant(
         "several-keys-are-one",
         "a record with two keys is superseded by one that has only the first",
         [

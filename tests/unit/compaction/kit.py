@@ -16,6 +16,7 @@ from dledger.state.topics.commands import UpdateTopic
 from dledger.state.values import QueueSpan, Retention
 from dledger.types import Position, Span
 from dledger_broker.compacting import compacting as module
+from dledger_broker.compacting import superseded
 from dledger_broker.compacting.compacting import AGAIN_SECONDS, LOOK_SECONDS, Compacting
 from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.read.batches import read_batches
@@ -122,6 +123,10 @@ class Leader:
         """Let a command name so many rows at most, and bring about so many bytes."""
         self._patch.setattr(module, "ROWS_PER_STRETCH", rows)
         self._patch.setattr(module, "COPIES_SIZE_TARGET", size)
+
+    def compare_keys(self, count: int) -> None:
+        """Let a pass compare so many keys at most at once."""
+        self._patch.setattr(superseded, "KEYS_MAX", count)
 
     def close(self) -> None:
         self._patch.undo()

@@ -10,7 +10,6 @@ from dledger.state.queues.holds import ReleaseHold
 from dledger.state.timers.commands import FireTimers
 from dledger.state.values import Reference
 from dledger_broker.compacting import compacting as module
-from dledger_broker.compacting import superseded
 from dledger_broker.compacting.compacting import LOOK_SECONDS, is_worth_it
 from dledger_broker.read.batches import DamagedBatch
 from dledger_proto.batch.codec import Compression, Record, encode_batch
@@ -175,11 +174,9 @@ def test_records_without_a_key_of_their_own_stay() -> None:
         assert not {4, 5, 6, 7} & set(left)
 
 
-def test_with_too_many_keys_a_pass_ends_early_and_the_next_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(superseded, "KEYS_MAX", 4)
+def test_with_too_many_keys_a_pass_ends_early_and_the_next_goes_on() -> None:
     with closing(Leader()) as leader:
+        leader.compare_keys(4)
         for number in range(12):
             leader.driven.append(keyed((f"k{number % 6}", b"%d" % number)))
         leader.run(LOOK_SECONDS + 1)
@@ -187,6 +184,37 @@ def test_with_too_many_keys_a_pass_ends_early_and_the_next_goes_on(
         assert 0 < first < 9
         assert sorted(compacted(leader)) == [*range(3, 12)]
         assert leader.driven.machine.queries.compactable(*QUEUE).cleaned == 9
+
+
+def test_what_is_left_does_not_stop_passes_at_the_same_key() -> None:
+    """It keeps the cleaned offset back, and there are more keys behind it than a pass compares."""
+    with closing(Leader()) as leader:
+        leader.compare_keys(4)
+        leader.driven.append(keyed(("a", b"1")))
+        leader.driven.append(keyed(("a", b"")))
+        for number in range(25):
+            leader.driven.append(keyed((f"k{number % 6}", b"%d" % number)))
+        row = leader.rows()[0]
+        references = leader.driven.machine._state.references
+        number = references.new_pin(Reference(row.position, 0, 1, row.size))
+        left = compacted(leader)
+        assert sorted(left) == [0, 1, *range(18, 27)], "of the key a both"
+        assert ends(leader)[-1] == leader.driven.machine.queries.compactable(*QUEUE).cleaned == 1
+        references.unpin(row.position, number)
+        assert sorted(compacted(leader)) == [*range(18, 27)]
+
+
+def test_a_pass_rests_when_a_hold_begins_within_a_batch() -> None:
+    with closing(Leader()) as leader:
+        leader.driven.append(keyed(("a", b"1")))
+        leader.driven.append(keyed(("a", b"2")))
+        leader.driven.append(keyed(("b", b"1"), ("b", b"2")))
+        fill(leader.driven, 4)
+        row = leader.rows()[0]
+        leader.driven.machine._state.references.new_pin(Reference(row.position, 0, 1, row.size))
+        leader.hold(3)
+        leader.run(LOOK_SECONDS + module.AGAIN_SECONDS - 1)
+        assert [each for each in ends(leader) if each >= 0] == [1]
 
 
 @pytest.mark.parametrize("why", ["follows", "low disk", "other topic"])
