@@ -173,15 +173,20 @@ def _pinned(state: State, cursor: bytes, target: int) -> Iterator[Root]:
 
 
 def check_batch(batch: bytes, root: Root) -> None:
-    """Raise unless these bytes are a sound batch that looks as a row says; a pin says nothing."""
+    """Raise unless these bytes are a sound batch that looks as a row says; a pin says nothing.
+
+    BUSY for one with more records than the row: the row was cut since the leader read it.
+    """
     header = parse_header(batch)
     is_sound = header.size == len(batch) and header.crc == crc32c(batch[_CRC_FROM:])
     is_its = root.queue is None or (root.size, root.records, *root.queue) == (
         header.size, header.record_count, header.topic_id, header.queue,
     )  # fmt: skip
     if not is_sound or not is_its:
+        is_of_queue = root.queue == (header.topic_id, header.queue)
+        was_cut = is_sound and is_of_queue and header.record_count > root.records
         raise DledgerError(
-            Code.CORRUPT_BATCH,
+            Code.BUSY if was_cut else Code.CORRUPT_BATCH,
             f"copy of position {root.position}: {len(batch)} bytes are not the batch",
         )
 

@@ -28,7 +28,7 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.keyhash import key_hash
 from dledger_proto.limits import RETENTION_BY_KEY, RETENTION_DEFAULT, RETENTION_FOREVER
 from tests.unit.compaction.kit import QUEUE, Leader, bodies, compacted_topic, keyed
-from tests.unit.state.carry_kit import carry, end_of
+from tests.unit.state.carry_kit import carry, end_of, stretch
 from tests.unit.state.groups_kit import SETTINGS, with_group
 from tests.unit.state.kit import (
     TOPIC,
@@ -146,6 +146,17 @@ def test_a_run_is_carried_from_where_it_lies() -> None:
         target = end_of(leader.driven)
         propose(leader, {0: [(1, 1)]})
         assert carry(leader.driven, target) == 5, "rows 4 to 8"
+
+
+def test_a_copy_of_a_row_that_was_cut_meanwhile_is_looked_at_again() -> None:
+    """Nothing is damaged: the leader read the row before the cut was applied."""
+    with closing(filled()) as leader:
+        late = stretch(leader.driven, end_of(leader.driven))
+        propose(leader, {0: [(0, 1), (3, 1)]})
+        before, target = leader.records(), end_of(leader.driven)
+        assert code_of(leader.driven.one(replace(late, target=target))) is Code.BUSY
+        carry(leader.driven, target)
+        assert leader.records() == before
 
 
 def test_what_somebody_refers_to_stays_whole() -> None:
