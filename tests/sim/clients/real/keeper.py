@@ -2,8 +2,8 @@
 
 Owns: the topic "kept" of one group, in which each key's value grows or is deleted, a reader that
 begins anew now and then, and the end: on each member the last value of each key is there, at the
-offset that its sender was told, and no deleted value is back. The queue contents of other topics
-are compared elsewhere.
+offset that its sender was told, no deleted value is back, and no reader passed over what is there
+(`kept`). The queue contents of other topics are compared elsewhere.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from dledger_client.errors import ClientError, Overloaded, TopicNotFound, Unavai
 from dledger_proto.batch.codec import BatchView, Record
 from dledger_proto.cleanup import COMPACT
 from tests.sim.clients.process import ClientProcess, bootstrap
+from tests.sim.clients.real.kept import Kept, Reading, wrong_with
 from tests.sim.invariants.violation import Property, Violation
 
 if TYPE_CHECKING:
@@ -42,9 +43,6 @@ BUSY: Final = (Unavailable, Overloaded, TopicNotFound)
 """What a read may end with while members fail, or do not know the topic yet."""
 QUEUE: Final = 0
 TIMEOUT_MS: Final = 10_000
-
-Kept = tuple[str, bytes]
-"""A key and its value; an empty one deletes the key."""
 
 
 class Keeper:
@@ -63,6 +61,9 @@ class Keeper:
         """By offset."""
         self._perhaps: set[Kept] = set()
         """Of these nobody knows whether they are stored."""
+        self._newest: dict[str, int] = {}
+        """The last acknowledged offset of each key."""
+        self._readings: list[Reading] = []
         self._sending: list[Kept] = []
 
     def start(self) -> None:
@@ -88,7 +89,7 @@ class Keeper:
             return
         self._world.contents.modelled.add(route.id)
         self._topic_id = route.id
-        reading = asyncio.create_task(self._read(process))
+        process.spawn(self._read(process), "the keeper's reader")
         async with AsyncProducer(
             addresses, ProducerConfig(name="keeper", timeout_ms=TIMEOUT_MS)
         ) as producer:
@@ -96,7 +97,6 @@ class Keeper:
             while self.running:
                 await asyncio.sleep(self._random.expovariate(1 / self._interval))
                 await self._send(producer)
-        await reading
         process.end()
 
     async def _created(self, admin: AsyncAdmin) -> TopicRoute | None:
@@ -138,6 +138,7 @@ class Keeper:
             if result.offset in self._acknowledged:
                 self._fail(Property.OUTCOME, f"two updates are at offset {result.offset}")
             self._acknowledged[result.offset] = update
+            self._newest[update[0]] = max(result.offset, self._newest.get(update[0], -1))
 
     async def _read(self, process: ClientProcess) -> None:
         """Read the topic from its beginning, again and again."""
@@ -154,13 +155,28 @@ class Keeper:
 
     async def _read_on(self, consumer: AsyncConsumer) -> None:
         last = -1
+        reading = Reading(set())
+        self._readings.append(reading)
         for _ in range(self._random.randint(1, 10)):
             for record in await consumer.poll(timeout_ms=500):
                 if record.offset <= last:
                     self._fail(Property.COMMITTED_READS, f"{record.offset} comes behind {last}")
+                self._check_passed(last, record.offset)
                 last = record.offset
+                reading.seen.add(last)
                 self._check_one("the reader", record.offset, (record.keys[0], record.body))
                 self._world.oracle.counts["kept values read"] += 1
+
+    def _check_passed(self, last: int, offset: int) -> None:
+        """What a reader passes over is deleted, or there is a newer value of its key."""
+        for key, newest in self._newest.items():
+            value = self._acknowledged[newest][1]
+            unsure = {each for each, _ in (*self._sending, *self._perhaps)}
+            if last < newest < offset and value and key not in unsure:
+                self._fail(
+                    Property.COMMITTED_READS,
+                    f"the reader comes from {last} to {offset}, passing over {key} at {newest}",
+                )
 
     def _count_error(self, error: ClientError) -> None:
         self._world.oracle.counts[f"keeper {error.code.name}"] += 1
@@ -197,20 +213,14 @@ class Keeper:
                     self._fail(Property.PHANTOM, f"{name}: {found} at {offset}: nobody sent it")
                 there[offset] = found
         self._world.oracle.counts["updates gone"] += end - len(there)
-        newest = {key: offset for offset, (key, _) in sorted(self._acknowledged.items())}
-        later = {key: offset for offset, (key, _) in sorted(there.items())}
-        for offset, (key, value) in self._acknowledged.items():
-            if offset >= end:
-                self._fail(Property.ACKNOWLEDGED_LOST, f"{name}: ends at {end}, not {offset}")
-            is_superseded = newest[key] > offset or later.get(key, -1) > offset
-            if offset in there or is_superseded:
-                continue
-            if value:
-                self._fail(Property.ACKNOWLEDGED_LOST, f"{name}: {key} at {offset} is gone")
-            if key in later and (key, b"") not in self._perhaps:
+        wrong = wrong_with(self._acknowledged, self._perhaps, there, end)
+        if wrong is not None:
+            self._fail(wrong.broken, f"{name}: {wrong.detail}")
+        for reading in self._readings:
+            if missed := reading.missed(there):
                 self._fail(
-                    Property.ACKNOWLEDGED_LOST,
-                    f"{name}: {key} was deleted at {offset}, and {later[key]} is back",
+                    Property.COMMITTED_READS,
+                    f"{name} holds {missed}, and a reader of {len(reading.seen)} passed over them",
                 )
 
 
