@@ -36,6 +36,8 @@ from tests.sim.world.world import World
 
 DELAY: Final = 0.001
 ELECTION_MAX: Final = 10.0
+LINKS_MAX: Final = 5.0
+"""A dial and its back-off take a second each, at most."""
 LOW_WATER_BYTES: Final = 256 * KIB
 
 
@@ -307,8 +309,16 @@ class Stage(World):
         self.settle()
 
     def settle(self) -> None:
-        """Let everything that can happen without new input happen."""
+        """Let everything that can happen without new input happen, and every link come back."""
         self.run_for(0.5)
+        running = {m.name for m in self.members.values() if m.running and not m.paused}
+        cut = {pair for pair, path in self.network.paths.items() if path.cut}
+        pairs = [
+            (a, b) for a, b in self.group.pairs if {a, b} <= running and not {(a, b), (b, a)} & cut
+        ]
+        self.run_until(
+            lambda: all(self.group.has_link(*pair) for pair in pairs), LINKS_MAX, "the links"
+        )
 
     # Writing.
 

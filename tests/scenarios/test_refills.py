@@ -85,11 +85,16 @@ def test_a_refill_keeps_to_its_rate() -> None:
 def test_a_wiped_member_of_a_group_that_forgot_its_first_entry_is_refilled() -> None:
     """Nobody can tell it the first entry, so it cannot even form."""
     stage = _trimmed()
+    stage.run_until(lambda: all(_first(stage, name) > 1 for name in "ab"), 10.0, "both have")
+    stage.settle()
+    stage.members["c"].power_cut()
     for name in "ab":
         stage.members[name].kill()
+    for name in "ab":
         stage.start_member(name)
     stage.run_until(lambda: bool(stage.leader), 5.0, "somebody leads")
-    _wipe(stage, "c")
+    stage.group.wipe("c")
+    stage.start_member("c")
     stage.run_for(0.5)
     assert stage.members["c"].role is Role.UNFORMED
     _load_until_whole(stage, "c")

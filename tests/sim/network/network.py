@@ -217,6 +217,8 @@ class Network:
     def _expect_silence(self, socket: Socket) -> None:
         options = socket.options
         wait = self.random.uniform(0.0, options.keepalive) + options.keepalive_timeout
+        if options.by_kernel and any(end.outstanding for end in socket.streams.values()):
+            wait = options.keepalive_timeout  # of sent data without a receipt (TCP_USER_TIMEOUT)
         socket.keepalive_check = self.scheduler.after(wait, self._give_up, socket)
 
     def _is_answered(self, socket: Socket) -> bool:
@@ -283,6 +285,9 @@ class Network:
         """End a cut."""
         self.path(source, target).heal()
         self._watch_pair(source, target)
+        for socket in list(self.host(source).sockets.values()):
+            if socket.peer.host == target and socket.options.by_kernel and not socket.peer.is_open:
+                self.answer_stranger(socket.peer)  # TCP sends again what nobody has confirmed
 
     def hold(self, source: str, target: str) -> None:
         """Keep back what is sent in one direction from now on."""

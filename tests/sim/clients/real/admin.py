@@ -193,6 +193,8 @@ class RealAdmin:
             if not error.definite:
                 self._oracle.counts["changes of topics unknown"] += 1
                 history.unknown(change)
+            elif "no group has the name" in str(error):  # it has not heard of it since its start
+                self._oracle.counts["changes of unknown groups"] += 1
             elif error.code in RULES:
                 self._oracle.counts["changes of topics refused"] += 1
                 history.refused(change, error.code)
