@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test test-groups test-rest verify fix sim sim-shrink mutants mutation export-kills ordered-consumers spark-test chaos chaos-nightly chaos-mutants chaos-bench commits compose-test power-cuts bench proto lock wheel docs clean
+.PHONY: demo test test-groups test-rest verify fix sim sim-shrink mutants mutation export-kills ordered-consumers spark-test chaos chaos-nightly chaos-mutants chaos-bench commits compose-test power-cuts bench bench-peers proto lock wheel docs clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -101,12 +101,19 @@ power-cuts: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
+# Beside Kafka, etcd, NATS and RabbitMQ: PEERS="--quick", PEERS="--only dledger,etcd --rounds 1".
+bench-peers: $(READY)
+	$(BIN)/python -m bench.peers $(PEERS)
+
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --no-emit-index-url --universal
-# The second is what the container image holds, the third what builds it: of the same versions.
+# The second is what the container image holds, the fourth what builds it: of the same versions.
+# The third is the clients that bench/peers installs for itself.
 lock: $(READY)
 	$(LOCK) --all-extras --group dev --python-version 3.11 --output-file requirements.lock pyproject.toml
 	$(LOCK) --extra broker --constraint requirements.lock --python-version 3.11 \
 	  --output-file deploy/requirements.lock pyproject.toml
+	$(LOCK) --group peers --constraint requirements.lock --python-version 3.11 \
+	  --output-file bench/peers/requirements.lock pyproject.toml
 	$(LOCK) --group build --constraint requirements.lock --python-version 3.11 \
 	  --output-file deploy/build.lock
 

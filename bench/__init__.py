@@ -8,6 +8,7 @@
     cluster/   failover, restart, idling and the state
     delivery/  delayed messages, push consumers and rebalances
     log/       sending and reading
+    peers/     other systems on the same work, in turn: `make bench-peers`
     setup/     what benchmarks run against: clusters, floors, peers, load
 """
 
