@@ -101,7 +101,7 @@ power-cuts: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
-# Beside Kafka, etcd, NATS and RabbitMQ: PEERS="--quick", PEERS="--only dledger,etcd --rounds 1".
+# Beside other systems: PEERS="--quick", PEERS="--only dledger,etcd --rounds 1".
 bench-peers: $(READY)
 	$(BIN)/python -m bench.peers $(PEERS)
 

@@ -20,6 +20,7 @@ from bench.peers.etcd import Etcd
 from bench.peers.figures import FULL, QUICK, Results, Work
 from bench.peers.installing import DEFAULT_HOME
 from bench.peers.jetstream import JetStream
+from bench.peers.kafka import Kafka
 from bench.peers.ours import Ours
 from bench.peers.page import Machine, Run, page, terminal
 from bench.peers.peer import Peer
@@ -34,6 +35,8 @@ def all_peers(home: Path) -> dict[str, Peer]:
     """Return every system by the name that `--only` takes."""
     return {
         "dledger": Ours(),
+        "kafka": Kafka(home),
+        "kafka-flush": Kafka(home, flushes=True),
         "etcd": Etcd(home),
         "nats": JetStream(home),
     }

@@ -301,7 +301,7 @@ class Etcd(OnNodes, Measured):
         """Nothing: a topic is a prefix of keys."""
 
     @asynccontextmanager
-    async def sending(self) -> AsyncGenerator[EtcdSender]:
+    async def sending(self, *, hurries: bool = False) -> AsyncGenerator[EtcdSender]:  # noqa: ARG002
         async with self._by_leader() as nodes:
             yield EtcdSender(nodes)
 

@@ -49,6 +49,15 @@ NATS = GoProgram(
 )
 
 
+KAFKA_VERSION = "4.3.1"
+KAFKA_JARS = (
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+)
+MAVEN_PLUGIN_VERSION = "2.8"
+
+
 def lacking(*tools: str) -> str:
     """Name the tools that are not on the PATH, for `Peer.missing`; empty: all are there."""
     lost = [tool for tool in tools if shutil.which(tool) is None]
@@ -110,6 +119,38 @@ def python_clients(home: Path) -> None:
         )  # fmt: skip
         shutil.copy(wanted, record)
     use_python_clients(home)
+
+
+def jars(home: Path) -> Path:
+    """Return where Kafka's programs and all that they need are, once they are there."""
+    return home / f"kafka-{KAFKA_VERSION}"
+
+
+def kafka_jars(home: Path) -> None:
+    """Let Maven fetch Kafka, unless it is there."""
+    place = jars(home)
+    if place.exists():
+        return
+    folder = home / "build" / place.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    wanted = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, name, version in KAFKA_JARS
+    )
+    (folder / "pom.xml").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>bench</groupId>"
+        "<artifactId>kafka</artifactId><version>1</version>"
+        f"<dependencies>{wanted}</dependencies></project>"
+    )
+    run(
+        ["mvn", "--quiet", "--batch-mode", "--strict-checksums",
+         f"org.apache.maven.plugins:maven-dependency-plugin:{MAVEN_PLUGIN_VERSION}:copy-dependencies",
+         "-DincludeScope=runtime", f"-DoutputDirectory={folder / 'jars'}"],
+        folder,
+    )  # fmt: skip
+    (folder / "jars").rename(place)
 
 
 def client_version(package: str) -> str:

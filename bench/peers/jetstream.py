@@ -252,7 +252,7 @@ class JetStream(OnNodes, Measured):
             yield connection
 
     @asynccontextmanager
-    async def sending(self) -> AsyncGenerator[NatsSender]:
+    async def sending(self, *, hurries: bool = False) -> AsyncGenerator[NatsSender]:  # noqa: ARG002
         async with self._by_leader() as connection:
             sender = NatsSender(connection, self._queues)
             await sender.open()

@@ -112,7 +112,7 @@ class Ours(Measured):
         await self._here.caught_up()
 
     @asynccontextmanager
-    async def sending(self) -> AsyncGenerator[OurSender]:
+    async def sending(self, *, hurries: bool = False) -> AsyncGenerator[OurSender]:  # noqa: ARG002
         async with AsyncProducer(self._name_server) as producer:
             yield OurSender(producer)
 

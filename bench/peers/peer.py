@@ -133,8 +133,8 @@ class System(Protocol):
         """Make topics, each with so many queues, and wait until they are usable."""
         ...
 
-    def sending(self) -> AbstractAsyncContextManager[Sender]:
-        """Open a producer."""
+    def sending(self, *, hurries: bool = False) -> AbstractAsyncContextManager[Sender]:
+        """Open a producer. It hurries: the single message counts, not the rate."""
         ...
 
     def reading(self, topic: str, heard: Heard) -> AbstractAsyncContextManager[None]:

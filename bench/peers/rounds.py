@@ -3,6 +3,8 @@
 Owns the order of figures in a round, and that a system which fails does not end the comparison.
 """
 
+import asyncio
+import os
 import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -97,15 +99,12 @@ class Rounds:
 
     async def _figures(self, peer: Peer) -> None:
         work, plain = self.work, Load(self.work.seconds)
-        peak = await self._rate(peer, "one_queue", plain)
         loads = {
             "four_queues": replace(plain, queues=4),
             "small": replace(plain, size_bytes=SMALL_BYTES),
             "large": replace(plain, size_bytes=LARGE_BYTES),
             "topics": replace(plain, topics=TOPICS),
         }
-        for key, load in loads.items():
-            await self._rate(peer, key, load)
 
         async def backlog() -> Found:
             return {"backlog": await peer.backlog(work.backlog_messages)}
@@ -117,19 +116,25 @@ class Rounds:
             ages = await peer.end_to_end(END_TO_END_RATE, work.end_to_end_seconds)
             return milliseconds("end_to_end", ages, p50=0.5, p99=0.99)
 
+        async def failover() -> Found:
+            return gaps(await peer.failover(work.trials))
+
+        # Latencies first: later ones would pay for what the loads before them left behind.
+        await peer.one_call_per_message(Load(work.warm_seconds))
+        await self._one(peer, "the lone send", lone)
+        await self._one(peer, "end to end", end_to_end)
+        peak = await self._rate(peer, "one_queue", plain)
+
         async def loaded() -> Found:
             load = replace(plain, rate=peak * LOADED_SHARE)
             sent = await peer.one_call_per_message(load)
             return milliseconds("loaded", sent.seconds, p50=0.5, p99=0.99, p999=0.999)
 
-        async def failover() -> Found:
-            return gaps(await peer.failover(work.trials))
-
-        await self._one(peer, "the backlog", backlog)
-        await self._one(peer, "the lone send", lone)
-        await self._one(peer, "end to end", end_to_end)
         if peak:
             await self._one(peer, "latency under load", loaded)
+        for key, load in loads.items():
+            await self._rate(peer, key, load)
+        await self._one(peer, "the backlog", backlog)
         await self._one(peer, "failover", failover)
 
     async def _rate(self, peer: Peer, key: str, load: Load) -> float:
@@ -149,6 +154,7 @@ class Rounds:
 
     async def _one(self, peer: Peer, what: str, measure: Callable[[], Awaitable[Found]]) -> None:
         """Measure and keep; a figure that fails is left out, the next may still work."""
+        await asyncio.to_thread(os.sync)  # what the figure before it left unwritten
         try:
             found = await measure()
         except failures(peer) as error:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from bench.peers import __main__ as command
 from bench.peers import etcd, installing, page, rounds
 from bench.peers.figures import FULL, QUICK, ROWS, Results, Row, by_our_clients, gaps, milliseconds
+from bench.peers.kafka import Kafka, java_major
 from bench.peers.measuring import full_speed, longest_gap, paced
 from bench.peers.nodes import Nodes
 from bench.peers.peer import Done, Load, Peer, Sent
@@ -175,6 +176,27 @@ def test_systems_take_turns_and_each_is_ended(tmp_path: Path) -> None:
     assert not list((tmp_path / "work").iterdir()), "the data are removed"
 
 
+@pytest.mark.parametrize(
+    ("said", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK', 17),
+        ('java version "1.8.0_202"', 1),
+        ('openjdk version "21" 2023-09-19', 21),
+        ("command not found", 0),
+    ],
+)
+def test_the_version_of_java_is_read(said: str, major: int) -> None:
+    assert java_major(said) == major
+
+
+def test_an_old_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Kafka(tmp_path).missing() == "not on the PATH: java, mvn"
+    fake_tool(tmp_path, "java", """echo 'openjdk version "11.0.2"' >&2""")
+    installing.jars(tmp_path).mkdir()
+    assert Kafka(tmp_path).missing() == "java on the PATH is 11, at least 17 is needed"
+
+
 @dataclass
 class FakeSender:
     """A producer that acknowledges what it is given when it breathes."""
@@ -207,7 +229,7 @@ def test_a_load_goes_round_its_topics_and_waits_for_room() -> None:
     sender = FakeSender(window=3)
     sent = asyncio.run(full_speed(sender, ["a", "b"], Load(0.05)))
     assert sent.rate > 0
-    assert sender.taken[:4] == ["a", "b", "a", "b"]
+    assert sender.taken[:6] == ["a", "b", "a", "b", "a", "b"]
     assert not sender.waiting
 
 
@@ -219,7 +241,7 @@ def test_sends_that_fail_do_not_count() -> None:
 def test_a_paced_load_counts_the_messages_after_the_warm_up() -> None:
     sender = FakeSender()
     sent = asyncio.run(paced(sender, "a", Load(0.1, rate=1000.0)))
-    assert len(sender.taken) == 125
+    assert len(sender.taken) == 1 + 125, "the first message opens the way"
     assert len(sent.seconds) == 100
     assert min(sent.seconds) >= 0, "no message goes before it is due"
 
@@ -382,7 +404,7 @@ def test_the_command_line_names_what_it_does_not_know() -> None:
     app.command()(command.main)
     done = CliRunner().invoke(app, ["--only", "dledger,zookeeper"])
     assert done.exit_code == 2
-    assert "no system 'zookeeper'; there are dledger, etcd" in " ".join(done.output.split())
+    assert "no system 'zookeeper'; there are dledger," in " ".join(done.output.split())
 
 
 def test_only_what_is_pinned_is_installed() -> None:
