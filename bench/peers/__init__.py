@@ -11,6 +11,7 @@ ours        dledger, through its public clients
 etcd        etcd, one key for each message
 jetstream   NATS JetStream, file storage, fsync always
 kafka       Apache Kafka, as it is and with a flush for each append
+rabbitmq    RabbitMQ, quorum queues
 rounds      rounds of all systems in turn, and what was left out
 page        the table of ratios and the page with it
 """

@@ -24,6 +24,7 @@ from bench.peers.kafka import Kafka
 from bench.peers.ours import Ours
 from bench.peers.page import Machine, Run, page, terminal
 from bench.peers.peer import Peer
+from bench.peers.rabbitmq import RabbitMq
 from bench.peers.rounds import Rounds, available
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,7 @@ def all_peers(home: Path) -> dict[str, Peer]:
         "kafka-flush": Kafka(home, flushes=True),
         "etcd": Etcd(home),
         "nats": JetStream(home),
+        "rabbitmq": RabbitMq(home),
     }
 
 

@@ -55,6 +55,8 @@ KAFKA_JARS = (
     ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
 )
+DEBIAN_RELEASE = "trixie"
+"""Its packages are those of one release; the page tells which version came."""
 MAVEN_PLUGIN_VERSION = "2.8"
 
 
@@ -151,6 +153,25 @@ def kafka_jars(home: Path) -> None:
         folder,
     )  # fmt: skip
     (folder / "jars").rename(place)
+
+
+def debian_root(home: Path) -> Path:
+    """Return the folder that is the root of Debian packages, once they are there."""
+    return home / f"debian-{DEBIAN_RELEASE}"
+
+
+def debian(home: Path, package: str) -> None:
+    """Install a Debian package in a root of its own, unless it is there. Needs root."""
+    place = debian_root(home)
+    if place.exists():
+        return
+    fresh = place.with_suffix(".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    home.mkdir(parents=True, exist_ok=True)
+    included = f"--include={package}"
+    run(["mmdebstrap", "--variant=apt", included, DEBIAN_RELEASE, str(fresh)], home)
+    (fresh / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
+    fresh.rename(place)
 
 
 def client_version(package: str) -> str:

@@ -60,8 +60,6 @@ BUFFER_KIB = 64 << 10
 """As much as our producer keeps; its own default is a gigabyte, which outlives a measurement."""
 FETCH_MESSAGES = 1000
 ASK_SECONDS = 5.0
-READER_SECONDS = 1.0
-"""How long a reader takes until it waits at the leader."""
 READ_SECONDS_MAX = 120.0
 SEND_SECONDS_MAX = 60.0
 
@@ -283,7 +281,6 @@ class Kafka(OnNodes, Measured):
                     heard(message.value())
 
         async with _beside(read, is_over):
-            await asyncio.sleep(READER_SECONDS)
             yield
         consumer.close()
 

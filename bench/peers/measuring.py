@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import os
 import random
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -176,15 +177,19 @@ class Measured(ABC):
         topic = topic_name("ages")
         await self.create([topic], 1)
         ages: list[float] = []
+        is_open = threading.Event()
 
         def heard(body: bytes) -> None:
             sent_ns = int.from_bytes(body[:8])
-            if sent_ns:  # the first message only opens the way
+            if sent_ns:
                 ages.append((time.perf_counter_ns() - sent_ns) / 1e9)
+            else:
+                is_open.set()
 
         count, tally = int(rate * seconds), Tally()
         async with self.sending(hurries=True) as sender, self.reading(topic, heard):
             await first_messages(sender, [topic], BODY_SIZE)
+            await _reached(is_open.is_set, "the first message at the reader")
             start = time.perf_counter()
             for number in range(count):
                 await _until(sender, start + number / rate)

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from bench.peers.kafka import Kafka, java_major
 from bench.peers.measuring import full_speed, longest_gap, paced
 from bench.peers.nodes import Nodes
 from bench.peers.peer import Done, Load, Peer, Sent
+from bench.peers.rabbitmq import Channel, RabbitMq, debian_version
 from bench.setup.cluster import NotReady
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -195,6 +197,68 @@ def test_an_old_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     fake_tool(tmp_path, "java", """echo 'openjdk version "11.0.2"' >&2""")
     installing.jars(tmp_path).mkdir()
     assert Kafka(tmp_path).missing() == "java on the PATH is 11, at least 17 is needed"
+
+
+STATUS = """Package: erlang-base
+Status: install ok installed
+Version: 27.3
+
+Package: rabbitmq-server
+Version: 4.0.5-6
+Description: a broker
+ Version: not this
+"""
+
+
+def test_the_version_of_a_package_is_read() -> None:
+    assert debian_version(STATUS, "rabbitmq-server") == "4.0.5-6"
+    assert debian_version(STATUS, "erlang-base") == "27.3"
+    assert debian_version(STATUS, "rabbitmq") == ""
+
+
+def test_rabbitmq_says_that_it_needs_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "needs root" in RabbitMq(tmp_path).missing()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    lost = "not on the PATH: unshare, chroot, mount"
+    assert RabbitMq(tmp_path).missing() == f"{lost}, mmdebstrap"
+    installing.debian_root(tmp_path).mkdir()
+    assert RabbitMq(tmp_path).missing() == lost
+
+
+@dataclass
+class Method:
+    """A confirm as pika hands it over."""
+
+    delivery_tag: int
+    multiple: bool = False
+    NAME: str = "Basic.Ack"
+
+
+@dataclass
+class Frame:
+    method: Method
+
+
+def test_confirms_of_rabbitmq_find_their_messages() -> None:
+    async def story() -> list[tuple[int, bool]]:
+        told: list[tuple[int, bool]] = []
+        channel = Channel()
+        for tag in range(1, 7):
+            channel._done[tag] = partial(_tell, told, tag)
+        channel._confirmed(Frame(Method(2)))
+        channel._confirmed(Frame(Method(2)))  # a second one for it changes nothing
+        channel._confirmed(Frame(Method(4, multiple=True)))
+        channel._confirmed(Frame(Method(5, NAME="Basic.Nack")))
+        assert channel.unconfirmed == 1
+        return told
+
+    assert asyncio.run(story()) == [(2, True), (1, True), (3, True), (4, True), (5, False)]
+
+
+def _tell(told: list[tuple[int, bool]], tag: int, is_stored: bool) -> None:
+    told.append((tag, is_stored))
 
 
 @dataclass
