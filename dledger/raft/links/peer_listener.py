@@ -71,9 +71,9 @@ class PeerListener:
         """Take the port; OSError when it is taken. Links are accepted once their group is added."""
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _Accepted(self).stream, host.strip("[]"), port
-        )
+        # As gRPC on this host: every address of the machine, of both families.
+        on = None if host == "[::]" else host.strip("[]")
+        self._server = await loop.create_server(lambda: _Accepted(self).stream, on, port)
 
     def close(self) -> None:
         """Take no more links, and end those that stand."""

@@ -352,7 +352,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return await self.network.dial(self, protocol_factory, host, port)
 
     async def create_server(  # type: ignore[override]  # what the product uses of it
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str | None, port: int
     ) -> object:
         assert self.network is not None, f"{self.host} has no network"
         return self.network.serve(self, protocol_factory, port)

@@ -16,6 +16,7 @@ from dledger.raft.links.greeting import (
     parse_greeting,
 )
 from dledger.raft.links.peer_link import LinkSettings
+from dledger.raft.links.peer_listener import LinkTarget
 from dledger.raft.wire import message_codec
 from dledger.raft.wire.link_frame import encode_frame
 from dledger.raft.wire.messages import AppendRequest
@@ -249,6 +250,21 @@ def test_the_greeting_round_trips_and_refuses_nonsense() -> None:
     for damaged in (b"", b"DLG", b"DLG2a=b", b"DLG1a", b"DLG1a=b\nc", b"DLG1\xff=\xff"):
         with pytest.raises(BadGreeting):
             parse_greeting(damaged)
+
+
+def test_a_listener_on_all_addresses_of_both_families_takes_the_older_one() -> None:
+    """As gRPC does on the port beside it."""
+
+    async def run() -> None:
+        side = Side(B, A, free_port())
+        side.listener.add_group("g", LinkTarget(B, frozenset({A}), side.events, {}))
+        await side.listener.listen(f"[::]:{side.port}")
+        caller = await Caller.dial(side.port)
+        assert await caller.greet(GREETING) == ""
+        caller.close()
+        side.stop()
+
+    asyncio.run(run())
 
 
 def test_a_link_survives_a_listener_that_says_too_much() -> None:
