@@ -101,7 +101,8 @@ power-cuts: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
-# Beside other systems: PEERS="--quick", PEERS="--only dledger,etcd --rounds 1".
+# Beside other systems: an hour and a half, with nothing else running.
+# PEERS="--quick", PEERS="--only dledger,etcd --rounds 1".
 bench-peers: $(READY)
 	$(BIN)/python -m bench.peers $(PEERS)
 

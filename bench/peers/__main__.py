@@ -78,6 +78,9 @@ def main(
     times, work = (1, QUICK) if quick else (rounds, FULL)
     results = Results()
     peers = [known[name] for name in chosen]
+    for name, peer in known.items():
+        if name not in chosen:
+            results.leave_out(f"{peer.name} is left out: --only does not name it", by_nature=True)
     machine = _measure(peers, results, times, work, _Told(screen, _lines_of(place)))
     run = Run(time.strftime("%Y-%m-%d"), times, work, machine)
     place.parent.mkdir(parents=True, exist_ok=True)

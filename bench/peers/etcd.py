@@ -17,7 +17,7 @@ import grpc.aio
 from bench.peers.installing import ETCD, go_program, lacking
 from bench.peers.measuring import Measured, topic_name
 from bench.peers.nodes import Nodes, OnNodes
-from bench.peers.peer import BODY_SIZE, Done, Heard, Load
+from bench.peers.peer import BODY_SIZE, Done, Heard, Load, Purpose
 from bench.setup.cluster import NotReady, within
 from dledger_broker.local.cluster import free_ports
 from dledger_proto.rpc.aio import open_channel
@@ -301,7 +301,7 @@ class Etcd(OnNodes, Measured):
         """Nothing: a topic is a prefix of keys."""
 
     @asynccontextmanager
-    async def sending(self, *, hurries: bool = False) -> AsyncGenerator[EtcdSender]:  # noqa: ARG002
+    async def sending(self, purpose: Purpose = "rate") -> AsyncGenerator[EtcdSender]:  # noqa: ARG002
         async with self._by_leader() as nodes:
             yield EtcdSender(nodes)
 

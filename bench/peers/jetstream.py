@@ -24,7 +24,7 @@ from bench.peers.installing import (
 )
 from bench.peers.measuring import Measured, topic_name
 from bench.peers.nodes import Nodes, OnNodes
-from bench.peers.peer import BODY_SIZE, Done, Heard, Load
+from bench.peers.peer import BODY_SIZE, Done, Heard, Load, Purpose
 from bench.setup.cluster import NotReady, within
 from dledger_broker.local.cluster import free_ports
 
@@ -252,7 +252,7 @@ class JetStream(OnNodes, Measured):
             yield connection
 
     @asynccontextmanager
-    async def sending(self, *, hurries: bool = False) -> AsyncGenerator[NatsSender]:  # noqa: ARG002
+    async def sending(self, purpose: Purpose = "rate") -> AsyncGenerator[NatsSender]:  # noqa: ARG002
         async with self._by_leader() as connection:
             sender = NatsSender(connection, self._queues)
             await sender.open()

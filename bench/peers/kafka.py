@@ -28,7 +28,7 @@ from bench.peers.installing import (
 )
 from bench.peers.measuring import Measured, topic_name
 from bench.peers.nodes import Nodes, OnNodes
-from bench.peers.peer import BODY_SIZE, Done, Heard, Load
+from bench.peers.peer import BODY_SIZE, Done, Heard, Load, Purpose
 from bench.setup.cluster import NotReady
 from dledger_broker.local.cluster import free_ports
 
@@ -44,7 +44,7 @@ LOGGING = """<Configuration>
 <Loggers><Root level="WARN"><AppenderRef ref="C"/></Root></Loggers>
 </Configuration>
 """
-HURRY: dict[str, Any] = {
+FAIL_FAST: dict[str, Any] = {
     "linger.ms": 0,
     "request.timeout.ms": 1000,
     "socket.timeout.ms": 1500,
@@ -55,7 +55,12 @@ HURRY: dict[str, Any] = {
     "topic.metadata.refresh.fast.interval.ms": 50,
     "socket.nagle.disable": True,
 }
-"""A producer that sends at once and soon asks the next leader."""
+"""A producer that sends at once and soon asks the next leader. It makes a lone send slower."""
+SETTINGS: dict[Purpose, dict[str, Any]] = {
+    "rate": {},
+    "single": {"linger.ms": 0},
+    "failover": FAIL_FAST,
+}
 BUFFER_KIB = 64 << 10
 """As much as our producer keeps; its own default is a gigabyte, which outlives a measurement."""
 FETCH_MESSAGES = 1000
@@ -118,8 +123,8 @@ class Kafka(OnNodes, Measured):
             else "nobody (page cache)"
         )
         self.note = (
-            "acks=all, min.insync.replicas=2, the client's default batching. The lone send, end to "
-            "end and failover use linger.ms=0 and short timeouts. A node counts as dead after "
+            "acks=all, min.insync.replicas=2, the client's default batching. The lone send and "
+            "end to end use linger.ms=0, failover short timeouts, too. A node counts as dead after "
             "broker.session.timeout.ms, 9 s by default."
         )
         self.errors: tuple[type[Exception], ...] = ()
@@ -251,11 +256,11 @@ class Kafka(OnNodes, Measured):
         return f"n{found[0]}"
 
     @asynccontextmanager
-    async def sending(self, *, hurries: bool = False) -> AsyncGenerator[KafkaSender]:
+    async def sending(self, purpose: Purpose = "rate") -> AsyncGenerator[KafkaSender]:
         from confluent_kafka import Producer
 
         settings = {**self._client, "acks": "all", "queue.buffering.max.kbytes": BUFFER_KIB}
-        producer = Producer({**settings, **(HURRY if hurries else {})})
+        producer = Producer({**settings, **SETTINGS[purpose]})
         try:
             yield KafkaSender(producer)
         finally:
@@ -305,7 +310,7 @@ class Kafka(OnNodes, Measured):
         topic = topic_name("lone")
         await self.create([topic], 1)
         body = os.urandom(BODY_SIZE)
-        async with self.sending(hurries=True) as sender:
+        async with self.sending("single") as sender:
 
             def send() -> list[float]:
                 taken: list[float] = []

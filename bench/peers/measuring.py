@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from bench.peers.peer import BODY_SIZE, Done, Heard, Load, Sender, Sent
+from bench.peers.peer import BODY_SIZE, Done, Heard, Load, Purpose, Sender, Sent
 from bench.setup.cluster import NotReady, within
 
 BODIES = 64
@@ -136,7 +136,7 @@ class Measured(ABC):
     @abstractmethod
     async def create(self, topics: Sequence[str], queues: int) -> None: ...
     @abstractmethod
-    def sending(self, *, hurries: bool = False) -> AbstractAsyncContextManager[Sender]: ...
+    def sending(self, purpose: Purpose = "rate") -> AbstractAsyncContextManager[Sender]: ...
     @abstractmethod
     def reading(self, topic: str, heard: Heard) -> AbstractAsyncContextManager[None]: ...
     @abstractmethod
@@ -187,7 +187,7 @@ class Measured(ABC):
                 is_open.set()
 
         count, tally = int(rate * seconds), Tally()
-        async with self.sending(hurries=True) as sender, self.reading(topic, heard):
+        async with self.sending("single") as sender, self.reading(topic, heard):
             await first_messages(sender, [topic], BODY_SIZE)
             await _reached(is_open.is_set, "the first message at the reader")
             start = time.perf_counter()
@@ -208,7 +208,7 @@ class Measured(ABC):
         chance = random.Random(7)
         acks: list[float] = []
         gaps: list[float] = []
-        async with self.sending(hurries=True) as sender:
+        async with self.sending("failover") as sender:
             is_over = asyncio.Event()
             task = asyncio.create_task(_one_after_the_other(sender, topic, acks, is_over))
             try:

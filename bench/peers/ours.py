@@ -10,7 +10,7 @@ import grpc.aio
 
 from bench.peers.figures import OURS
 from bench.peers.measuring import Measured, topic_name
-from bench.peers.peer import BODY_SIZE, Done, Heard, Load
+from bench.peers.peer import BODY_SIZE, Done, Heard, Load, Purpose
 from bench.setup.blocking import sending as blocking_producer
 from bench.setup.cluster import NotReady, Running, running, within
 from dledger_client import (
@@ -112,7 +112,7 @@ class Ours(Measured):
         await self._here.caught_up()
 
     @asynccontextmanager
-    async def sending(self, *, hurries: bool = False) -> AsyncGenerator[OurSender]:  # noqa: ARG002
+    async def sending(self, purpose: Purpose = "rate") -> AsyncGenerator[OurSender]:  # noqa: ARG002
         async with AsyncProducer(self._name_server) as producer:
             yield OurSender(producer)
 

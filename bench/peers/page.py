@@ -30,11 +30,12 @@ dledger is: above 1 dledger is ahead, below 1 it is behind. Values are medians o
 longest gap is that of all rounds. Only ratios taken in one run mean something: the same machine
 gives other values on another day.
 
-A lone send has nothing else in flight. End to end is from the call of the producer to the message
-in a reader that waits for it. At half of the own rate each system has half of what it took in the
-first row, on one queue, and a message's time begins when it is due. The gap is the longest time
-without an acknowledgement after the leader got SIGKILL, for one producer that sends one message
-after the other and soon asks again.
+A lone send has nothing else in flight; the only client of another system stands in the rows of both
+of our clients. End to end is from the call of the producer to the message in a reader that waits
+for it. At half of the own rate each system has half of what it took in the first row, on one queue,
+and a message's time begins when it is due. The gap is the longest time without an acknowledgement
+after the leader got SIGKILL, for one producer that sends one message after the other and soon asks
+again.
 """
 
 
@@ -119,7 +120,7 @@ def page(peers: Sequence[Peer], results: Results, run: Run) -> str:
     if run.work == QUICK:
         parts.append(_wrapped(
             "**This run was a quick one** (`--quick`): it shows that everything works. "
-            "Do not quote its figures."
+            "Do not quote its figures. A JVM above all has not warmed up in it."
         ))  # fmt: skip
     parts += [READING.strip(), "\n".join(_rows(shown, results)), "## The systems"]
     parts.append("\n".join(_system(peer, results) for peer in shown))

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 BODY_SIZE = 1024
+Purpose = Literal["rate", "single", "failover"]
+"""What counts for a producer: many messages, the time of each, or to go on soon after a failure."""
 Done = Callable[[bool], None]
 """Called once for a message: True when it is acknowledged."""
 Heard = Callable[[bytes], None]
@@ -133,8 +135,8 @@ class System(Protocol):
         """Make topics, each with so many queues, and wait until they are usable."""
         ...
 
-    def sending(self, *, hurries: bool = False) -> AbstractAsyncContextManager[Sender]:
-        """Open a producer. It hurries: the single message counts, not the rate."""
+    def sending(self, purpose: Purpose = "rate") -> AbstractAsyncContextManager[Sender]:
+        """Open a producer."""
         ...
 
     def reading(self, topic: str, heard: Heard) -> AbstractAsyncContextManager[None]:

@@ -17,7 +17,7 @@ from typing import Any
 from bench.peers.installing import client_version, debian, debian_root, lacking, python_clients, run
 from bench.peers.measuring import Measured, topic_name
 from bench.peers.nodes import Nodes, OnNodes
-from bench.peers.peer import BODY_SIZE, Done, Heard, Load
+from bench.peers.peer import BODY_SIZE, Done, Heard, Load, Purpose
 from bench.setup.cluster import NotReady, within
 from dledger_broker.local.cluster import free_ports
 
@@ -360,11 +360,7 @@ class RabbitMq(OnNodes, Measured):
         connection.close()
 
     @asynccontextmanager
-    async def sending(
-        self,
-        *,
-        hurries: bool = False,  # noqa: ARG002
-    ) -> AsyncGenerator[RabbitSender]:
+    async def sending(self, purpose: Purpose = "rate") -> AsyncGenerator[RabbitSender]:  # noqa: ARG002
         sender = RabbitSender(list(self._ports.values()), self._queues)
         await sender.open()
         try:

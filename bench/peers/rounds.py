@@ -119,8 +119,10 @@ class Rounds:
         async def failover() -> Found:
             return gaps(await peer.failover(work.trials))
 
-        # Latencies first: later ones would pay for what the loads before them left behind.
+        # A JVM compiles what runs often. Batches alone warm up little: they are few calls.
         await peer.one_call_per_message(Load(work.warm_seconds))
+        await peer.lone_send(work.warm_seconds)
+        # Latencies first: later ones would pay for what the loads before them left behind.
         await self._one(peer, "the lone send", lone)
         await self._one(peer, "end to end", end_to_end)
         peak = await self._rate(peer, "one_queue", plain)
