@@ -127,18 +127,13 @@ class LocalCluster:
                     f"the cluster in {self.folder} has its name server on port "
                     f"{self.ports[NAME_SERVER]}, not {self.base_port}"
                 )
+            if not self.link_ports:  # it was made before links had ports of their own
+                free = free_ports(self.members)
+                self.link_ports = dict(zip(self.member_names, free, strict=True))
+                self._write(record)
         else:
             self._choose_ports()
-            known = {
-                "cluster": self.cluster,
-                "group": self.group,
-                "ports": self.ports,
-                "link_ports": self.link_ports,
-            }
-            # The file is whole or absent: the next start must find the same ports.
-            beside = record.with_suffix(".new")
-            beside.write_text(json.dumps(known, indent=1) + "\n")
-            beside.replace(record)
+            self._write(record)
         for name in self.member_names:
             (self.folder / name).mkdir(exist_ok=True)
             (self.folder / name / "config.toml").write_text(self._config(name))
@@ -150,22 +145,31 @@ class LocalCluster:
         self.ports = dict(zip([NAME_SERVER, *members], ports, strict=False))
         self.link_ports = dict(zip(members, ports[1 + self.members :], strict=True))
 
+    def _write(self, record: Path) -> None:
+        """Note the ports. The file is whole or absent: the next start must find the same ones."""
+        known = {
+            "cluster": self.cluster,
+            "group": self.group,
+            "ports": self.ports,
+            "link_ports": self.link_ports,
+        }
+        beside = record.with_suffix(".new")
+        beside.write_text(json.dumps(known, indent=1) + "\n")
+        beside.replace(record)
+
     def _take_over(self, record: Path) -> None:
         """Become the cluster that an earlier start made."""
         try:
             known = json.loads(record.read_text())
             self.cluster, self.group = str(known["cluster"]), str(known["group"])
             self.ports = _ports_in(known["ports"])
-            self.link_ports = _ports_in(known["link_ports"])
+            self.link_ports = _ports_in(known.get("link_ports", {}))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             what = f"{type(error).__name__}: {error}"
             raise BadRecord(f"{record} is damaged: {what}") from error
         self.members = len(self.ports) - 1
-        if (
-            NAME_SERVER not in self.ports
-            or not self.members
-            or {*self.link_ports} != {*self.member_names}
-        ):
+        linked = set(self.link_ports or self.member_names)
+        if NAME_SERVER not in self.ports or not self.members or linked != {*self.member_names}:
             raise BadRecord(f"{record} is damaged: ports of {', '.join(self.ports) or 'nobody'}")
 
     @property

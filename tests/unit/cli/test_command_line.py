@@ -150,7 +150,7 @@ def test_help_is_not_broken_where_the_source_is() -> None:
         ('{"cluster": "x"}', "KeyError: 'group'"),
         ("[]", "TypeError: "),
         (
-            '{"cluster": "x", "group": "g", "ports": {"n1": 1}, "link_ports": {"n1": 2}}',
+            '{"cluster": "x", "group": "g", "ports": {"n1": 1}}',
             "ports of n1",
         ),
     ],
@@ -259,11 +259,25 @@ def test_owner_that_was_killed_is_named_so(tmp_path: Path) -> None:
     holder.give_folder()
 
 
+def test_a_cluster_from_before_links_had_ports_gets_some(tmp_path: Path) -> None:
+    """Once: the next start finds the same ones."""
+    ports = {"namesrv": 1, "n1": 2, "n2": 3}
+    record = {"cluster": "local", "group": "group-1", "ports": ports}
+    (tmp_path / "cluster.json").write_text(json.dumps(record))
+    first, again = LocalCluster(tmp_path), LocalCluster(tmp_path)
+    first.prepare()
+    again.prepare()
+    assert again.ports == ports
+    assert set(first.link_ports) == {"n1", "n2"}
+    assert again.link_ports == first.link_ports
+
+
 def test_next_start_is_the_same_cluster(tmp_path: Path) -> None:
     first = LocalCluster(tmp_path, members=5)
     first.prepare()
     again = LocalCluster(tmp_path)
     again.prepare()
     assert (again.ports, again.members) == (first.ports, 5)
+    assert again.link_ports == first.link_ports
     with pytest.raises(OtherCluster, match="has its name server on port"):
         LocalCluster(tmp_path, base_port=1).prepare()
