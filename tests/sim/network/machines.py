@@ -38,6 +38,22 @@ class Machines:
         loop.end()
         self.network.process_ended(loop.host, silent=silent)
 
+    def strike(self, random: Random, host: str, other: ProcessLoop) -> None:
+        """Begin a fault between a host and another one's process, or end all of them."""
+        network = self.network
+        match random.randrange(6):
+            case 0:
+                network.cut(host, other.host)
+            case 1:
+                network.hold(other.host, host)
+            case 2:
+                network.break_connections(host, other.host)
+            case 3:
+                other.pause()
+            case _:
+                network.heal_all()
+                other.resume()
+
     def run(self, seconds: float) -> None:
         self.scheduler.run_until(self.scheduler.now + seconds, lambda: None)
 

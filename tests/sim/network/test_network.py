@@ -369,18 +369,7 @@ def rough_weather(seed: int) -> list[str]:
     path.loss, path.repeat, path.reorder = 0.1, 0.1, 0.1
     lines = talk.machines.lines
     for number in range(60):
-        match random.randrange(6):
-            case 0:
-                network.cut("a", "b")
-            case 1:
-                network.hold("b", "a")
-            case 2:
-                network.break_connections("a", "b")
-            case 3:
-                talk.b.pause()
-            case _:
-                network.heal_all()
-                talk.b.resume()
+        talk.machines.strike(random, "a", talk.b)
         if talk.call.done():
             talk.now(talk.a, talk.dial)
         talk.write(number)

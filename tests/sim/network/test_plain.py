@@ -214,18 +214,7 @@ def rough_weather(seed: int) -> list[str]:
     path.loss, path.repeat, path.reorder = 0.1, 0.1, 0.1
     lines = link.machines.lines
     for number in range(60):
-        match random.randrange(6):
-            case 0:
-                network.cut("a", "b")
-            case 1:
-                network.hold("b", "a")
-            case 2:
-                network.break_connections("a", "b")
-            case 3:
-                link.b.pause()
-            case _:
-                network.heal_all()
-                link.b.resume()
+        link.machines.strike(random, "a", link.b)
         if link.near.ended:
             link.dial()
         link.write(number)
