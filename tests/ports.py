@@ -1,6 +1,6 @@
 """A free port for a test that listens on one."""
 
-from dledger_broker.local.cluster import free_ports
+from dledger_proto.network.ports import free_ports
 
 
 def free_port() -> int:

@@ -19,7 +19,7 @@ from bench.peers.measuring import Measured, topic_name
 from bench.peers.nodes import Nodes, OnNodes
 from bench.peers.peer import BODY_SIZE, Done, Heard, Load, Purpose
 from bench.setup.cluster import NotReady, within
-from dledger_broker.local.cluster import free_ports
+from dledger_proto.network.ports import free_ports
 
 PACKAGE = "rabbitmq-server"
 NAMES = ("n1", "n2", "n3")

@@ -14,7 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.setup.cluster import Running, started
-from dledger_broker.local.cluster import NAME_SERVER, LocalCluster, free_ports
+from dledger_broker.local.cluster import NAME_SERVER, LocalCluster
+from dledger_proto.network.ports import free_ports
 from jepsen_tests.backends.surface import Trouble, TroubleKind
 from jepsen_tests.backends.troubles import link_server
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dledger_broker.local.cluster import free_ports
+from dledger_proto.network.ports import free_ports
 
 SOURCE = Path(__file__).parents[1] / "prototype"
 READY_SECONDS = 20.0

@@ -6,7 +6,6 @@ more than a member needs to say. Not owned: whether what a member says is true (
 
 from typing import Final
 
-from dledger_proto.addresses import check_address
 from dledger_proto.errors import DledgerError, invalid
 from dledger_proto.limits import (
     GROUP_NAME_LENGTH_MAX,
@@ -14,6 +13,7 @@ from dledger_proto.limits import (
     QUEUES_PER_TOPIC_MAX,
     TOPIC_NAME_LENGTH_MAX,
 )
+from dledger_proto.network.addresses import check_address
 from dledger_proto.v1.broker_pb2 import Topic
 from dledger_proto.v1.routes_pb2 import Registration
 

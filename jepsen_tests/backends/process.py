@@ -27,6 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from dledger_proto.network.ports import HOST, free_ports
 from jepsen_tests.backends.surface import (
     CLIENTS,
     Backend,
@@ -41,7 +42,6 @@ from jepsen_tests.backends.troubles.links import LinkProxies
 from jepsen_tests.backends.troubles.loop_disk import LoopDisks
 from jepsen_tests.processes.child import Ended, tool
 from jepsen_tests.processes.launch import Control
-from jepsen_tests.processes.ports import HOST, free_ports
 
 GROUP: Final = "group-1"
 """The control group, and mostly the only one."""

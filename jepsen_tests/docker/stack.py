@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dledger_proto.network.ports import free_ports
 from jepsen_tests.docker.engine import ROOT, DockerEngine
 from jepsen_tests.errors import HarnessFailure
-from jepsen_tests.processes.ports import free_ports
 
 COMPOSE = Path(sys.prefix) / "bin" / "docker-compose"
 """The development lock installs it."""

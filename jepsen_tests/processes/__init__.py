@@ -1,7 +1,6 @@
-"""Child processes, ports and threads of the harness.
+"""Child processes and threads of the harness.
 
 child    child processes that end with the process that started them
 launch   starts a process of the product whose disk and clock can be troubled
-ports    ports for members, which stay free while a member restarts
 threads  waits for threads that a cancelled task left behind
 """

@@ -16,10 +16,10 @@ from dledger.state.producers.expiry import ExpireProducers
 from dledger_broker.cluster import group_expiry
 from dledger_broker.config.model import ConsumerGroupsConfig
 from dledger_broker.group.group_view import GroupView
-from dledger_broker.local.cluster import free_ports
 from dledger_broker.process.member import Member as Process
 from dledger_broker.process.platform import of_this_machine
 from dledger_client import AsyncAdmin, AsyncConsumer, ConsumerConfig
+from dledger_proto.network.ports import free_ports
 from tests.integration.cluster import eventually
 from tests.integration.test_groups import NAMES, config
 
@@ -30,7 +30,7 @@ LOOK_MS = 100
 @asynccontextmanager
 async def expiring(folder: Path) -> AsyncIterator[tuple[str, list[Process]]]:
     """Yield an address, and the members of both broker groups."""
-    ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
+    ports = dict(zip(NAMES, free_ports(len(NAMES), width=2), strict=True))
     expiry = {"consumer_groups": ConsumerGroupsConfig(expiry_ms=HOUR)}
     running = [
         Process(config(folder, name, ports).model_copy(update=expiry), of_this_machine())

@@ -16,11 +16,11 @@ from dledger_broker.config.model import (
     StateConfig,
     StorageConfig,
 )
-from dledger_broker.local.cluster import free_ports
 from dledger_broker.process.member import Member as Process
 from dledger_broker.process.platform import of_this_machine
 from dledger_proto.errors import Code
 from dledger_proto.limits import MIB
+from dledger_proto.network.ports import free_ports
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.integration.cluster import Member, batch_of, eventually
@@ -48,7 +48,7 @@ def config(folder: Path, name: str, ports: dict[str, int]) -> MemberConfig:
 @asynccontextmanager
 async def two_groups(folder: Path) -> AsyncIterator[dict[str, dict[str, Member]]]:
     """Yield the members by group and name: three processes' worth, each a member of both groups."""
-    ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
+    ports = dict(zip(NAMES, free_ports(len(NAMES), width=2), strict=True))
     running = [Process(config(folder, name, ports), of_this_machine()) for name in NAMES]
     tasks: list[asyncio.Task[int]] = []
     channels = {

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dledger_client import Consumer, StartAt
-from tests.integration.test_up import COMMAND, DEADLINE_SECONDS, eventually, port_range, run, up
+from tests.integration.test_up import COMMAND, DEADLINE_SECONDS, eventually, run, seven_ports, up
 
 TOPIC = "lines"
 
@@ -50,7 +50,7 @@ class Sender:
 @pytest.fixture(scope="module")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     folder: Path = tmp_path_factory.mktemp("send") / "data"
-    with up(folder, "--port", str(port_range(4))) as running:
+    with up(folder, "--port", str(seven_ports())) as running:
         serving: str = running.event("serving")["name_server"]
         assert run(serving, "topic", "create", TOPIC, "--queues", "1")[0] == 0
         yield serving

@@ -16,28 +16,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dledger_broker.local.cluster import free_ports
 from dledger_client import Admin
-from tests.ports import free_port
+from dledger_proto.network.ports import free_ports
 
 DEADLINE_SECONDS = 60.0
 COMMAND = [sys.executable, "-m", "dledger_broker.cli"]
 T = TypeVar("T")
 
 
-def port_range(count: int) -> int:
-    """Return the first of `count` consecutive ports that nobody listens on now."""
-    while True:
-        first = free_port()
-        if first + count > 65_000:
-            continue
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
+def seven_ports() -> int:
+    """Return the first of the consecutive free ports that three members and a name server take."""
+    return free_ports(1, width=7)[0]
 
 
 def eventually(look: Callable[[], T | None], what: str) -> T:
@@ -176,7 +165,7 @@ def check_second_is_refused(running: Up) -> None:
 
 def test_serve_kill_a_member_stop_and_start_again(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    port = port_range(4)
+    port = seven_ports()
     with up(folder, "--port", str(port)) as running:
         serving = running.event("serving")
         assert serving["name_server"] == f"127.0.0.1:{port}"
@@ -252,7 +241,7 @@ def holds_and_fifo(name_server: str, queue: str) -> None:
 
 
 def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
-    with up(tmp_path / "data", "--port", str(port_range(4))) as running:
+    with up(tmp_path / "data", "--port", str(seven_ports())) as running:
         name_server = running.event("serving")["name_server"]
         lines = b"".join(b"%d\r\n" % number for number in range(2_000)) + b"\n\xff\xfe"
         code, (summary,), error = run(name_server, "send", "t", "--ordering-key", "k", stdin=lines)
@@ -308,7 +297,7 @@ def test_commands_on_a_running_cluster(tmp_path: Path) -> None:
 
 
 def test_following_sees_what_is_sent_later_and_ends_at_its_limit(tmp_path: Path) -> None:
-    with up(tmp_path / "data", "--port", str(port_range(4))) as running:
+    with up(tmp_path / "data", "--port", str(seven_ports())) as running:
         name_server = running.event("serving")["name_server"]
         assert run(name_server, "topic", "create", "t")[0] == 0
         tail = subprocess.Popen(
@@ -333,7 +322,7 @@ def test_following_sees_what_is_sent_later_and_ends_at_its_limit(tmp_path: Path)
 
 def test_killing_the_command_leaves_no_process_and_no_lock_behind(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with up(folder, "--port", str(port_range(4))) as running:
+    with up(folder, "--port", str(seven_ports())) as running:
         running.event("serving")
         pids = list(children_of(running.process.pid).values())
         assert len(pids) == 4
@@ -356,7 +345,7 @@ def _runs(pid: int) -> bool:
 
 def test_a_member_that_cannot_run_stays_down_and_the_others_serve(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with up(folder, "--port", str(port_range(4))) as running:
+    with up(folder, "--port", str(seven_ports())) as running:
         name_server = running.event("serving")["name_server"]
         assert run(name_server, "topic", "create", "t")[0] == 0
     data = folder / "n2" / "data" / "group-1"
@@ -402,7 +391,7 @@ def _next_two(running: Up) -> Generator[str]:
 
 def test_taken_port_is_one_clear_error(tmp_path: Path) -> None:
     with socket.socket() as holder:
-        port = port_range(4)
+        port = seven_ports()
         holder.bind(("127.0.0.1", port + 2))
         holder.listen()
         with up(tmp_path / "data", "--port", str(port)) as running:

@@ -19,10 +19,10 @@ import typer
 
 from dledger_broker.cli.output import CommandFailed, bad_input
 from dledger_broker.config.load import INSIDE_VARIABLE
-from dledger_proto.addresses import check_address, split_address
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
 from dledger_proto.names import NO_SUCH_TOPIC
+from dledger_proto.network.addresses import check_address, split_address
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, sync_unary
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import DescribeTopicRequest, StatusReply, StatusRequest, Topic

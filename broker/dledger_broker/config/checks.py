@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dledger_proto.addresses import PORT_MAX, next_port, split_address
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
+from dledger_proto.network.addresses import PORT_MAX, next_port, split_address
 
 if TYPE_CHECKING:
     from dledger_broker.config.model import GroupConfig, MemberConfig, RaftConfig

@@ -36,7 +36,6 @@ from dledger.raft.api import GroupSettings
 from dledger.state.values import Retention
 from dledger.types import FlushMode, MemberId
 from dledger_broker.config.checks import ConfigError, broken_relations
-from dledger_proto.addresses import check_address, next_port
 from dledger_proto.limits import (
     GIB,
     GROUP_NAME_LENGTH_MAX,
@@ -50,6 +49,7 @@ from dledger_proto.limits import (
     SCRUB_RATE_MIN,
     TIME_MS_MAX,
 )
+from dledger_proto.network.addresses import check_address, next_port
 
 GROUPS_PER_PROCESS_MAX: Final = 16
 NAME_SERVERS_MAX: Final = 16

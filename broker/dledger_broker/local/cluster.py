@@ -17,9 +17,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from dledger_proto.network.ports import free_ports
 
 NAME_SERVER = "namesrv"
 STOP_SECONDS = 10.0
@@ -51,16 +52,6 @@ class BadRecord(Exception):
 
 class OtherCluster(Exception):
     """The folder holds a cluster that was made with other settings; the message names them."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different TCP ports of the loopback interface on which no process listens now."""
-    with ExitStack() as stack:
-        # All sockets stay open until the last port is found: a closed one may be found again.
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def check_port_free(port: int, purpose: str) -> None:

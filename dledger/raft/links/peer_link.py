@@ -38,7 +38,6 @@ from dledger.raft.wire.link_frame import MESSAGES_PER_FRAME_MAX, encode_frame
 from dledger.raft.wire.messages import AppendRequest, Message
 from dledger.trace import Trace
 from dledger.types import Buffer, MemberId
-from dledger_proto.addresses import split_address
 from dledger_proto.limits import (
     FRAME_SIZE_MAX,
     FRAME_SIZE_TARGET,
@@ -46,6 +45,7 @@ from dledger_proto.limits import (
     RECONNECT_BACKOFF_MAX_MS,
     RECONNECT_BACKOFF_MIN_MS,
 )
+from dledger_proto.network.addresses import split_address
 
 MESSAGE_SIZE_GUESS: Final = 256
 """Counted for a message besides the entries it carries."""

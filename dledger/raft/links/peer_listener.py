@@ -26,9 +26,9 @@ from dledger.raft.wire import message_codec
 from dledger.raft.wire.link_frame import parse_frame
 from dledger.trace import Trace
 from dledger.types import Buffer, MemberId
-from dledger_proto.addresses import split_address
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX
+from dledger_proto.network.addresses import split_address
 
 LINES_MAX: Final = 20
 """A process logs so many refusals of links, each reason once. Strangers may have many reasons."""

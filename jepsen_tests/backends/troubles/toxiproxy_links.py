@@ -16,6 +16,7 @@ from typing import Final
 
 from toxiproxy import Proxy, Toxiproxy
 
+from dledger_proto.network.ports import HOST, free_ports
 from jepsen_tests.backends.process import ProcessBackend
 from jepsen_tests.backends.surface import (
     PROXIED,
@@ -26,7 +27,6 @@ from jepsen_tests.backends.surface import (
     WantedCluster,
 )
 from jepsen_tests.processes.child import leashed
-from jepsen_tests.processes.ports import HOST, free_ports
 from jepsen_tests.processes.threads import Threads
 
 SERVER: Final = "toxiproxy-server"

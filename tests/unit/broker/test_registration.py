@@ -27,12 +27,12 @@ from dledger_broker.group.group_view import GroupView
 from dledger_broker.group.leases import Leases
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
-from dledger_broker.local.cluster import free_ports
 from dledger_broker.process import tasks
 from dledger_broker.process.tasks import keep_running
 from dledger_broker.rpc.routes import RouteWatch, group_route
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.network.ports import free_ports
 from dledger_proto.rpc.raw import RawContext, StreamFunction, StreamMethod, raw_handlers
 from dledger_proto.rpc.status import abort
 from tests.ports import free_port

@@ -32,6 +32,7 @@ from dledger_proto.v1.routes_pb2 import (
     RoutesReply,
     RoutesRequest,
 )
+from tests.ports import free_port
 from tests.unit.namesrv.helpers import FakeMember, group_line, topic
 
 DEADLINE = 20.0
@@ -43,9 +44,7 @@ def run(main: Callable[[], Coroutine[object, object, None]]) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(**settings: object) -> AsyncIterator[tuple[NameServer, grpc.aio.Channel]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     server = NameServer(NameServerSettings(listen=address, **settings))  # type: ignore[arg-type]
     await server.start()
     channel = grpc.aio.insecure_channel(address, options=list(MESSAGE_SIZE_OPTIONS))
@@ -290,9 +289,7 @@ def test_taken_port_is_one_clear_error() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_process_ends_at_once_though_streams_are_open(number: signal.Signals) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     address = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "dledger_namesrv", "--listen", address]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

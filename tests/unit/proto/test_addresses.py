@@ -2,8 +2,8 @@
 
 import pytest
 
-from dledger_proto.addresses import check_address, split_address
 from dledger_proto.limits import ADDRESS_LENGTH_MAX, HOST_LABEL_LENGTH_MAX
+from dledger_proto.network.addresses import check_address, split_address
 
 LABEL = "x" * HOST_LABEL_LENGTH_MAX
 

@@ -30,9 +30,9 @@ from dledger.state.results import Registered
 from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StoreFull
 from dledger.types import EntryKind, LogIndex, MemberId, Settled
-from dledger_broker.local.cluster import free_ports
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import MIB
+from dledger_proto.network.ports import free_ports
 from tests.list_trace import ListTrace
 from tests.waiting import until
 

@@ -40,7 +40,7 @@ def namesrv(
     from dledger_namesrv.__main__ import run
     from dledger_namesrv.logs import set_up_logs
     from dledger_namesrv.service import NameServerSettings
-    from dledger_proto.addresses import check_address
+    from dledger_proto.network.addresses import check_address
 
     try:
         check_address(listen)

@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from jepsen_tests.processes import ports
-from jepsen_tests.processes.ports import (
+from dledger_proto.network import ports
+from dledger_proto.network.ports import (
     HIGHEST,
     HOST,
     LOWEST,
@@ -39,8 +39,20 @@ def test_one_that_somebody_listens_on_is_not_given_out() -> None:
 
 def test_another_process_of_ours_does_not_get_it() -> None:
     (port,) = free_ports(1)
-    claim = ports._held[-1].getsockname()
-    assert claim == f"\0dledger-port-{port}".encode()
+    with socket.socket(socket.AF_UNIX) as other, pytest.raises(OSError, match="in use"):
+        other.bind(f"\0dledger-port-{port}")
+
+
+def test_ports_in_a_row_are_free_all_of_them() -> None:
+    (port,) = free_ports(1)
+    with socket.socket() as listener:
+        listener.bind((HOST, port + 2))
+        listener.listen()
+        rows = free_ports(2, width=3)
+    given = [one for first in rows for one in range(first, first + 3)]
+    assert len(set(given)) == 6
+    assert port + 2 not in given
+    assert not set(given) & set(free_ports(10))
 
 
 def test_candidates_begin_anywhere_are_all_there_and_those_outside_come_first() -> None:

@@ -3,13 +3,15 @@
 The kernel gives some ports to outgoing connections. Such a port is the last choice: while a member
 is down, any program's connection could take its port, and the member could not come back. A socket
 of ours that is bound there and does not listen reserves the port (Linux: `connect` passes over
-ports that anybody bound by number). No other run gets a port from here while this process lives: a
-name in the abstract namespace of Unix sockets stands for the port and ends with the process.
+ports that anybody bound by number). On Linux, no other process gets a port from here while this one
+lives: a name in the abstract namespace of Unix sockets stands for the port and ends with the
+process.
 """
 
 import contextlib
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +22,9 @@ HIGHEST: Final = 65_535
 OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 OUTGOING_DEFAULT: Final = (32_768, 60_999)
 
-_held: list[socket.socket] = []
+_given: set[int] = set()
+_held: list[contextlib.ExitStack] = []
+"""The sockets that keep the given ports, until this process ends."""
 
 
 def outgoing_range() -> tuple[int, int]:
@@ -45,35 +49,42 @@ def _turned(ports: list[int], start: int) -> list[int]:
     return ports[at:] + ports[:at]
 
 
-def free_ports(count: int) -> list[int]:
-    """Return TCP ports that nobody listens on now; OSError when there are not so many."""
+def free_ports(count: int, width: int = 1) -> list[int]:
+    """Return different TCP ports of the loopback interface that nobody listens on now.
+
+    Each is the first of `width` consecutive ones that are all free.
+    OSError: the machine has not so many.
+    """
     found: list[int] = []
     first, last = outgoing_range()
-    # Runs that begin at the same time begin at different places.
+    # Processes that begin at the same time begin at different places.
     for port in candidates(first, last, os.getpid() * 101):
-        if _take(port, is_kept=first <= port <= last):
-            found.append(port)
+        wanted = range(port, port + width)
+        with contextlib.ExitStack() as sockets:
+            if all(_take(one, sockets, is_kept=first <= one <= last) for one in wanted):
+                found.append(port)
+                _given.update(wanted)
+                _held.append(sockets.pop_all())
         if len(found) == count:
             return found
     raise OSError(f"{count} free ports are wanted: {found} are free")
 
 
-def _take(port: int, *, is_kept: bool) -> bool:
-    claim, bound = socket.socket(socket.AF_UNIX), socket.socket()
-    with contextlib.ExitStack() as undo:
-        undo.callback(claim.close)
-        undo.callback(bound.close)
-        try:
+def _take(port: int, sockets: contextlib.ExitStack, *, is_kept: bool) -> bool:
+    """Tell whether the port is free; then the sockets keep it from others."""
+    if port in _given or port > HIGHEST:
+        return False
+    try:
+        if sys.platform == "linux":
+            claim = sockets.enter_context(socket.socket(socket.AF_UNIX))
             claim.bind(f"\0dledger-port-{port}")
-            bound.bind((HOST, port))
-        except OSError:
-            return False
-        undo.pop_all()
+        bound = sockets.enter_context(socket.socket())
+        bound.bind((HOST, port))
+    except OSError:
+        return False
     if is_kept:
         # A server that sets this option, as all servers do, can now listen beside our socket.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _held.append(bound)
     else:
         bound.close()
-    _held.append(claim)
     return True
