@@ -73,18 +73,32 @@ def _proxies(cluster: LocalCluster) -> Generator[Network]:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0,
     )  # fmt: skip
     try:
-        # The others of each member, and its clients: one port each, all found at once.
-        free = iter(free_ports(len(cluster.member_names) * len(cluster.names)))
+        # Each member has an own way to the name server, to the calls and the links of each other
+        # member, and one that its clients take.
+        free = iter(free_ports(len(cluster.member_names) * (2 * len(cluster.member_names))))
         clients = {member: next(free) for member in cluster.member_names}
         rows: list[list[object]] = []
         ends: dict[str, tuple[str, str]] = {}
+
+        def way(near: str, far: str, kind: str, port: int, target: int) -> int:
+            name = f"{near}>{far} {kind}"
+            ends[name] = (near, far)
+            rows.append([name, port, link_server.HOST, target])
+            return port
+
         for member in cluster.member_names:
-            ports = {other: next(free) for other in cluster.names if other != member}
-            links = [(member, other, port) for other, port in ports.items()]
-            for near, far, port in [*links, (CLIENTS, member, clients[member])]:
-                ends[f"{near}>{far}"] = (near, far)
-                rows.append([f"{near}>{far}", port, link_server.HOST, cluster.ports[far]])
-            _rewrite(cluster, member, ports, clients)
+            calls = {
+                other: way(member, other, "calls", next(free), cluster.ports[other])
+                for other in cluster.names
+                if other != member
+            }
+            links = {
+                other: way(member, other, "links", next(free), port)
+                for other, port in cluster.link_ports.items()
+                if other != member
+            }
+            way(CLIENTS, member, "calls", clients[member], cluster.ports[member])
+            _rewrite(cluster, member, {"members": calls, "links": links}, clients)
         say(process, rows, "ready")
         yield Network(process, ends)
     finally:
@@ -93,15 +107,21 @@ def _proxies(cluster: LocalCluster) -> Generator[Network]:
 
 
 def _rewrite(
-    cluster: LocalCluster, member: str, ports: dict[str, int], clients: dict[str, int]
+    cluster: LocalCluster,
+    member: str,
+    ways: dict[str, dict[str, int]],
+    clients: dict[str, int],
 ) -> None:
-    """Lead a member's configuration through the proxies."""
+    """Lead a member's configuration through the proxies; `ways`: ports by table and name."""
     path = cluster.folder / member / "config.toml"
     lines: list[str] = []
+    ports: dict[str, int] = {}
     for line in path.read_text().splitlines():
         key = line.partition(" ")[0]
+        if line.startswith("["):
+            ports = ways.get(line.strip("[]"), {})
         if key == "name_servers":
-            lines.append(f'name_servers = ["127.0.0.1:{ports[NAME_SERVER]}"]')
+            lines.append(f'name_servers = ["127.0.0.1:{ways["members"][NAME_SERVER]}"]')
         elif key in ports:
             lines.append(f'{key} = "127.0.0.1:{ports[key]}"')
         else:
