@@ -75,7 +75,7 @@ def restore(group: "Group", member: "SimMember", folder: _Folder, state: StateCo
     member.wipe()
     put_back(member.fs, FOLDER, folder)
     member.state.put_back(state)
-    group.observer.wiped(member.name)
+    group.observer.wiped(member.name, is_copy=True)
     group.restored.add(member.name)
 
 

@@ -30,6 +30,8 @@ class MemberFacts:
     """Every entry in its log now, by index."""
     last: int = 0
     durable: int = 0
+    is_copy: bool = False
+    """Its disk was replaced by an older copy, and its process has not started since."""
 
 
 @dataclass(slots=True)

@@ -61,18 +61,22 @@ class Observer:
         facts.commit = 0
         facts.applied = applied
         self.look_log(member, facts, restart=True)
+        facts.is_copy = False
         facts.durable = 0
         self.look_durable(member, facts)
         for hook in self._start:
             hook(facts, applied, digest)
 
-    def wiped(self, name: str) -> None:
-        """Note that a disk is gone. What it held still counts as acknowledged (`Facts.holders`)."""
+    def wiped(self, name: str, *, is_copy: bool = False) -> None:
+        """Note that a disk is gone, or that an older copy (`is_copy`) has replaced it.
+
+        What it held still counts as acknowledged (`Facts.holders`).
+        """
         facts = self.facts.members.get(name)
         for known in self.facts.on_disk.values():
             known.discard(name)
         if facts is not None:
-            self.facts.members[name] = MemberFacts(name, boot=facts.boot)
+            self.facts.members[name] = MemberFacts(name, boot=facts.boot, is_copy=is_copy)
 
     def _check_lost(self, facts: MemberFacts, lost: Sequence[EntryRef]) -> None:
         """Compare what a crash took with what was on disk. Nothing may rely on the rest."""
@@ -120,7 +124,7 @@ class Observer:
         """Find the first entry that differs, by chain CRC from the end, and tell what changed."""
         log = member.log
         last, head = int(log.last_index), int(log.first_index)
-        if restart and head > facts.last + 1:
+        if restart and head > facts.last + 1 and not facts.is_copy:
             self._refilled(facts, head, last)
         same = min(facts.last, last)
         while same >= head and same in facts.log and facts.log[same] != log.ref(LogIndex(same)):
