@@ -9,6 +9,7 @@
     delivery/  delayed messages, push consumers and rebalances
     log/       sending and reading
     peers/     other systems on the same work, in turn: `make bench-peers`
+    scale/     how cost grows with queues, producers, consumers, groups and bodies
     setup/     what benchmarks run against: clusters, floors, peers, load
 """
 

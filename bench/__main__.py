@@ -22,6 +22,7 @@ from bench.delivery import delay, push, rebalance, timers
 from bench.effort import Effort
 from bench.figures import Figure, table
 from bench.log import append, fetch, gaps, latency, lone, send, single
+from bench.scale import axes
 from bench.setup.cluster import NotReady
 from dledger_proto.errors import DledgerError
 
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Measure] = {
     "decode": decode.measure,
     "exports": exports.measure,
     "spark": spark.measure,
+    "scale": axes.measure,
 }
 ROOT = Path(__file__).parents[1]
 

@@ -19,12 +19,12 @@ async def measure(effort: Effort) -> list[Figure]:
     async with running(effort.folder) as here:
         topic = await here.create_topic("idle", queues=4)
         await asyncio.sleep(1.0)
-        share = await _idle_share(here, effort.idle_seconds)
+        share = await idle_share(here, effort.idle_seconds)
         idle = _memory(here)
         await pour_bytes(here, topic, effort.filled_bytes)
         filled = _memory(here)
         await here.caught_up()
-        share_after = await _idle_share(here, effort.idle_seconds)
+        share_after = await idle_share(here, effort.idle_seconds)
         settled = _memory(here)
     gib = effort.filled_bytes / 2**30
     return [
@@ -38,7 +38,8 @@ async def measure(effort: Effort) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def _idle_share(here: Running, seconds: float) -> float:
+async def idle_share(here: Running, seconds: float) -> float:
+    """Return the processor time of all members while nothing is asked, in % of one core."""
     pids = [here.cluster.pid(name) for name in here.cluster.member_names]
     before = sum(cpu_seconds(pid) for pid in pids)
     start = time.perf_counter()

@@ -48,7 +48,8 @@ async def _kills(effort: Effort) -> list[Figure]:
                 await asyncio.sleep(chance.uniform(0.1, 1.0))
                 here.cluster.kill(victim)
                 await asyncio.sleep(chance.uniform(0.0, 0.2))
-                rounds.add("restart", await asyncio.to_thread(_start, here.cluster, victim))
+                taken = await asyncio.to_thread(start_seconds, here.cluster, victim)
+                rounds.add("restart", taken)
                 rounds.add("caught up", await here.caught_up(victim))
         await here.caught_up()
         await _check_identical(here)
@@ -77,7 +78,7 @@ async def _load(here: Running, topic: bytes) -> AsyncGenerator[None]:
         await task
 
 
-def _start(cluster: LocalCluster, member: str) -> float:
+def start_seconds(cluster: LocalCluster, member: str) -> float:
     """Start a member; return the seconds until it said that it serves."""
     log = cluster.folder / f"{member}.log"
     offset = log.stat().st_size if log.exists() else 0
@@ -102,7 +103,7 @@ def _start_empty(cluster: LocalCluster) -> float:
     other = replace(cluster, folder=cluster.folder / "empty", ports={}, processes={}, lock_fd=-1)
     other.prepare()
     try:
-        return _start(other, other.member_names[0])
+        return start_seconds(other, other.member_names[0])
     finally:
         other.kill(other.member_names[0])
         shutil.rmtree(other.folder)
@@ -141,7 +142,7 @@ async def _sizes(effort: Effort) -> list[Figure]:
             for name, here in (("small", small), ("large", large)):
                 member = here.cluster.member_names[0]
                 here.cluster.kill(member)
-                rounds.add(name, _start(here.cluster, member))
+                rounds.add(name, start_seconds(here.cluster, member))
                 await here.leader()
                 await here.caught_up()
     note = f"{effort.large_log_bytes / 2**30:g} GiB against {effort.small_log_bytes / 2**30:g} GiB"

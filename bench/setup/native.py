@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bench.setup.cluster import Running
 from dledger_proto.batch.codec import ProducerStamp, Record, encode_batch
@@ -41,6 +42,19 @@ def rich_records(count: int) -> list[Record]:
         )
         for number, record in enumerate(plain_records(count))
     ]
+
+
+class Maker(Protocol):
+    """Makes the batches of an append stream."""
+
+    @property
+    def per_batch(self) -> int:
+        """Records in each batch."""
+        ...
+
+    def make(self) -> bytes:
+        """Return the next batch."""
+        ...
 
 
 @dataclass(slots=True)
@@ -118,7 +132,7 @@ class Window:
 class AppendStream:
     """One stream to a leader."""
 
-    def __init__(self, call: raw.RawStreamCall, batches: Batches, window: Window) -> None:
+    def __init__(self, call: raw.RawStreamCall, batches: Maker, window: Window) -> None:
         self._call = call
         self._batches = batches
         self._window = window
@@ -212,10 +226,13 @@ async def pour_bytes(here: Running, topic_id: bytes, total: int, per_batch: int 
 
 
 async def pour(
-    here: Running, batches: Batches, window: Window, go_on: Callable[[int], bool]
+    here: Running, batches: Maker, window: Window, go_on: Callable[[int], bool], leader: str = ""
 ) -> Poured:
-    """Append to the leader on a stream of its own; see `AppendStream.pour`."""
-    channel = here.channel(await here.leader())
+    """Append to the leader on a stream of its own; see `AppendStream.pour`.
+
+    `leader`: it is known, and need not be looked for.
+    """
+    channel = here.channel(leader or await here.leader())
     call = raw.raw_stream(channel, raw.APPEND)(metadata=here.metadata)
     try:
         return await AppendStream(call, batches, window).pour(go_on)
