@@ -6,10 +6,8 @@ import time
 
 from bench.effort import Effort
 from bench.figures import Figure, stated
-from bench.setup.cluster import Running, anonymous_bytes, cpu_seconds, require_room, running
+from bench.setup.cluster import Running, require_room, running
 from bench.setup.native import pour_bytes
-
-MIB = 1 << 20
 
 
 async def measure(effort: Effort) -> list[Figure]:
@@ -20,12 +18,12 @@ async def measure(effort: Effort) -> list[Figure]:
         topic = await here.create_topic("idle", queues=4)
         await asyncio.sleep(1.0)
         share = await idle_share(here, effort.idle_seconds)
-        idle = _memory(here)
+        idle = here.memory_mib()
         await pour_bytes(here, topic, effort.filled_bytes)
-        filled = _memory(here)
+        filled = here.memory_mib()
         await here.caught_up()
         share_after = await idle_share(here, effort.idle_seconds)
-        settled = _memory(here)
+        settled = here.memory_mib()
     gib = effort.filled_bytes / 2**30
     return [
         stated("idle_processor", [share], "% of one core, all members", "<=", 3.0),
@@ -40,14 +38,8 @@ async def measure(effort: Effort) -> list[Figure]:
 
 async def idle_share(here: Running, seconds: float) -> float:
     """Return the processor time of all members while nothing is asked, in % of one core."""
-    pids = [here.cluster.pid(name) for name in here.cluster.member_names]
-    before = sum(cpu_seconds(pid) for pid in pids)
+    before = here.processor_seconds()
     start = time.perf_counter()
     await asyncio.sleep(seconds)
-    used = sum(cpu_seconds(pid) for pid in pids) - before
+    used = here.processor_seconds() - before
     return used / (time.perf_counter() - start) * 100
-
-
-def _memory(here: Running) -> list[float]:
-    names = here.cluster.member_names
-    return [anonymous_bytes(here.cluster.pid(name)) / MIB for name in names]

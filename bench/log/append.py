@@ -5,7 +5,7 @@ Beside it: the speed prototype, and three plain writers that share the disk.
 
 from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared, stated
-from bench.setup.cluster import Running, cpu_seconds, running
+from bench.setup.cluster import running
 from bench.setup.floors import three_writers
 from bench.setup.native import BODY_SIZE, Window, plain_records, pour_for, rich_records
 from bench.setup.peer import prototype_rates
@@ -34,19 +34,15 @@ async def _ours(effort: Effort, rounds: Rounds) -> None:
         topic = await here.create_topic("append", queues=4)
         await pour_for(here, topic, plain_records(64), WINDOWS[64], WARM_SECONDS)
         for size, window in WINDOWS.items():
-            before = _processor_time(here)
+            before = here.processor_seconds()
             poured = await pour_for(here, topic, plain_records(size), window, effort.seconds)
             rate = poured.rate
-            used = _processor_time(here) - before
+            used = here.processor_seconds() - before
             rounds.add(f"plain {size}", rate)
             rounds.add(f"cost {size}", used / (rate * effort.seconds * BODY_SIZE / 1e6) * 1000)
             rich = rich_records(RICH_BATCHES * size)
             poured = await pour_for(here, topic, rich, window, effort.seconds, size)
             rounds.add(f"rich {size}", poured.rate)
-
-
-def _processor_time(here: Running) -> float:
-    return sum(cpu_seconds(here.cluster.pid(name)) for name in here.cluster.member_names)
 
 
 def _figures(rounds: Rounds) -> list[Figure]:

@@ -7,5 +7,5 @@ consumers  reading one queue by the number of its readers
 groups     appends and idling by the number of groups in three processes
 bodies     appends, a lone send and reading by the size of a body
 load       batches for many queues, and what they cost the members
-curves     draws the pictures of docs/performance from the JSON lines of a run
+curves     draws a picture of each axis from the JSON lines of a run
 """

@@ -1,10 +1,10 @@
 """Appends, a lone send and reading, by the size of a body."""
 
-import time
 from collections.abc import AsyncIterator
 
 from bench.effort import Effort
-from bench.scale.load import append_cost, drain, lone_ms, memory_mib, records_of, spread_over
+from bench.log.fetch import drain_batches
+from bench.scale.load import append_cost, lone_ms, records_of, spread_over
 from bench.setup.cluster import running
 from dledger_proto.batch.codec import Record
 from dledger_proto.limits import BODY_SIZE_MAX
@@ -24,9 +24,8 @@ async def measure(size: int, effort: Effort) -> AsyncIterator[tuple[str, float, 
         yield "append", cost.megabytes_per_second, "MB/s"
         yield "append_cost", cost.core_ms_per_megabyte, "core-ms per MB"
         records = sum(each.sequence for each in makes.queues)
-        start = time.perf_counter()
-        await drain(here, TOPIC, records)
-        yield "fetch", records * size / 1e6 / (time.perf_counter() - start), "MB/s"
+        seconds = await drain_batches(here, TOPIC, records)
+        yield "fetch", records * size / 1e6 / seconds, "MB/s"
         single = await spread_over(here, places, [Record(bytes(size))])
         yield "lone_send", await lone_ms(here, single, effort.seconds), "ms"
-        yield "memory", memory_mib(here), "MiB"
+        yield "memory", max(here.memory_mib()), "MiB"

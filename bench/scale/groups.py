@@ -14,8 +14,6 @@ from bench.effort import Effort
 from bench.scale.load import (
     WINDOW,
     Spread,
-    members_seconds,
-    memory_mib,
     records_of,
     spread_over,
 )
@@ -34,7 +32,7 @@ async def measure(groups: int, effort: Effort) -> AsyncIterator[tuple[str, float
     async with _running(effort.folder, groups) as all_groups:
         here = all_groups[0]
         makes = await _makers(all_groups)
-        before = members_seconds(here)
+        before = here.processor_seconds()
         end = time.perf_counter() + effort.seconds
         poured: list[Poured] = await asyncio.gather(
             *(
@@ -43,13 +41,13 @@ async def measure(groups: int, effort: Effort) -> AsyncIterator[tuple[str, float
             )
         )
         megabytes = sum(each.records for each in poured) * BODY_SIZE / 1e6
-        used = members_seconds(here) - before
+        used = here.processor_seconds() - before
         yield "append", megabytes / max(each.seconds for each in poured), "MB/s, all groups"
         yield "append_cost", used * 1000 / megabytes, "core-ms per MB"
         for each in all_groups:
             await each.caught_up()
         yield "idle", await idle_share(here, effort.idle_seconds), "% of one core"
-        yield "memory", memory_mib(here), "MiB"
+        yield "memory", max(here.memory_mib()), "MiB"
 
 
 @asynccontextmanager

@@ -5,11 +5,10 @@ import time
 from dataclasses import dataclass
 
 from bench.figures import percentile
-from bench.setup.cluster import Running, anonymous_bytes, cpu_seconds
+from bench.setup.cluster import Running
 from bench.setup.native import Batches, Window, pour, register
-from dledger_client import AsyncConsumer, ConsumerConfig, StartAt
 from dledger_proto.batch.codec import Record
-from dledger_proto.limits import KIB, MIB
+from dledger_proto.limits import KIB
 
 BATCH_BYTES = 64 * KIB
 WINDOW = Window(64)
@@ -81,11 +80,11 @@ class Cost:
 
 async def append_cost(here: Running, makes: Spread, body_size: int, seconds: float) -> Cost:
     """Append for so many seconds with a window of batches."""
-    before = members_seconds(here)
+    before = here.processor_seconds()
     end = time.perf_counter() + seconds
     poured = await pour(here, makes, WINDOW, lambda _: time.perf_counter() < end)
     megabytes = poured.records * body_size / 1e6
-    used = members_seconds(here) - before
+    used = here.processor_seconds() - before
     return Cost(megabytes / poured.seconds, used * 1000 / megabytes)
 
 
@@ -94,24 +93,3 @@ async def lone_ms(here: Running, makes: Spread, seconds: float) -> float:
     end = time.perf_counter() + seconds
     poured = await pour(here, makes, Window(1), lambda _: time.perf_counter() < end)
     return percentile(poured.batch_seconds, 0.5) * 1000
-
-
-async def drain(here: Running, topic: str, records: int) -> None:
-    """Read a topic of so many records from its beginning, batch by batch."""
-    config = ConsumerConfig(start_at=StartAt.FIRST)
-    async with AsyncConsumer(here.cluster.name_server, config) as consumer:
-        await consumer.assign(topic, StartAt.FIRST)
-        got = 0
-        while got < records:
-            got += sum(len(batch) for batch in await consumer.poll_batches())
-
-
-def members_seconds(here: Running) -> float:
-    """Return the processor time that all members have used."""
-    return sum(cpu_seconds(here.cluster.pid(name)) for name in here.cluster.member_names)
-
-
-def memory_mib(here: Running) -> float:
-    """Return RssAnon of the largest member."""
-    names = here.cluster.member_names
-    return max(anonymous_bytes(here.cluster.pid(name)) for name in names) / MIB

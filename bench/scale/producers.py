@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 from bench.effort import Effort
 from bench.figures import percentile
-from bench.scale.load import members_seconds, memory_mib
 from bench.setup.callers import WARM_UP_SECONDS
 from bench.setup.cluster import Running, running
 from bench.setup.native import BODY_SIZE, Batches, Poured, Window, plain_records, pour, register
@@ -25,16 +24,16 @@ async def measure(producers: int, effort: Effort) -> AsyncIterator[tuple[str, fl
             for number in range(producers)
         ]
         await _all_for(here, leader, makers, WARM_UP_SECONDS)
-        before = members_seconds(here)
+        before = here.processor_seconds()
         poured = await _all_for(here, leader, makers, effort.seconds)
         stored = sum(each.records for each in poured)
         seconds = [taken for each in poured for taken in each.batch_seconds]
-        used = members_seconds(here) - before
+        used = here.processor_seconds() - before
         yield "rate", stored / max(each.seconds for each in poured), "messages/s"
         yield "latency_p50", percentile(seconds, 0.5) * 1000, "ms"
         yield "latency_p99", percentile(seconds, 0.99) * 1000, "ms"
         yield "cost", used * 1000 / (stored * BODY_SIZE / 1e6), "core-ms per MB"
-        yield "memory", memory_mib(here), "MiB"
+        yield "memory", max(here.memory_mib()), "MiB"
 
 
 async def _all_for(

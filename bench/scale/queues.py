@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator
 from bench.cluster.idle import idle_share
 from bench.cluster.restart import start_seconds
 from bench.effort import Effort
+from bench.log.fetch import drain_batches
 from bench.scale.load import (
     Spread,
     append_cost,
     create_topics,
-    drain,
     lone_ms,
-    memory_mib,
     records_of,
     spread_over,
     topic_name,
@@ -39,7 +38,7 @@ async def measure(queues: int, effort: Effort) -> AsyncIterator[tuple[str, float
         yield "fetch", await _read_all(here, makes, single), "MB/s"
         await here.caught_up()
         yield "idle", await idle_share(here, effort.idle_seconds), "% of one core"
-        yield "memory", memory_mib(here), "MiB"
+        yield "memory", max(here.memory_mib()), "MiB"
         follower = await here.follower()
         here.cluster.kill(follower)
         yield "start", await asyncio.to_thread(start_seconds, here.cluster, follower), "s"
@@ -53,6 +52,9 @@ async def _read_all(here: Running, makes: Spread, single: Spread) -> float:
             stored[queue.topic_id] += queue.sequence
     start = time.perf_counter()
     await asyncio.gather(
-        *(drain(here, topic_name(number), count) for number, count in enumerate(stored.values()))
+        *(
+            drain_batches(here, topic_name(number), count)
+            for number, count in enumerate(stored.values())
+        )
     )
     return sum(stored.values()) * BODY_SIZE / 1e6 / (time.perf_counter() - start)

@@ -133,6 +133,15 @@ class Running:
         reply = await admin.CreateTopic(request, timeout=10, metadata=self.metadata)
         return reply.topic.id
 
+    def processor_seconds(self) -> float:
+        """Return the processor time that all members have used."""
+        return sum(cpu_seconds(self.cluster.pid(name)) for name in self.cluster.member_names)
+
+    def memory_mib(self) -> list[float]:
+        """Return RssAnon of each member, MiB."""
+        pids = [self.cluster.pid(name) for name in self.cluster.member_names]
+        return [anonymous_bytes(pid) / (1 << 20) for pid in pids]
+
     async def close(self) -> None:
         """Close the channels."""
         for channel in self.channels.values():
