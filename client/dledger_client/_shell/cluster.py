@@ -83,6 +83,8 @@ class Cluster:
     async def wait_loaded(self, timeout: float) -> None:
         """Wait for the first routes; DeadlineExpired after `timeout` seconds."""
         self._check_open()
+        if self._loaded.is_set():  # a call for each of a thousand queues need not have a timer
+            return
         try:
             async with asyncio.timeout(timeout):
                 await self._loaded.wait()
