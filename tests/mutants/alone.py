@@ -19,7 +19,8 @@ SEEDS: Final = 20
 CPU_SECONDS: Final = 40.0
 """Spent per bug; the seed that exceeds it is the last."""
 SIMULATED: Final = (
-    "replication", "log", "state", "state's file", "broker", "client", "name server",
+    "replication", "log", "state", "state's file", "refill", "repair", "compaction", "broker",
+    "client", "name server",
 )  # fmt: skip
 """Areas whose code the simulation runs."""
 SHARE_MIN: Final = 0.6
