@@ -10,9 +10,11 @@ A link has one queue. A heartbeat behind append data waits for at most the group
 to this peer (`GroupSettings.inflight_bytes_max`), and each data frame before it is itself a sign of
 life of the leader.
 
-The link is up when the listener has accepted it, and down when the connection ended. After a link
-went down it is redialled once, at once. If that is refused, or unanswered for `redial_timeout`,
-`dial_failed` tells the group (D17). From then on the link backs off.
+The link is up when the listener has accepted it, and down when the connection ended. A link that
+had lasted is redialled once, at once; one that went down sooner is redialled after a back-off. If
+that first dial is refused, or unanswered for `redial_timeout`, `dial_failed` tells the group (D17).
+From then on the link backs off. The back-off grows until a link lasts: so a peer that accepts and
+closes, or a second process of our name, is dialled about once a second.
 """
 
 import asyncio
@@ -52,6 +54,8 @@ MESSAGE_SIZE_GUESS: Final = 256
 LINK_QUEUE_BYTES_SLACK: Final = 16 * MIB
 """A queue may hold so much above the group's bytes in flight; beyond it the link is reset."""
 DIAL_TIMEOUT_SECONDS: Final = 1.0
+LASTING_SECONDS: Final = RECONNECT_BACKOFF_MAX_MS / 1000
+"""A link that stood for so long has lasted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,11 @@ class LinkEvents(Protocol):
         ...
 
     def dial_failed(self, peer: MemberId) -> None:
-        """The redial after a broken link was refused or unanswered (D17)."""
+        """The first dial after a broken link was refused or unanswered (D17).
+
+        Not told when the peer accepts and the link breaks again: `link_down` gives the group the
+        same limit, and the other direction may stand.
+        """
         ...
 
     def received(self, peer: MemberId, message: Message) -> None:
@@ -189,39 +197,48 @@ class PeerLink:
     # Dialling.
 
     async def _run(self) -> None:
-        redial = False
+        was_up = False
         backoff_ms = RECONNECT_BACKOFF_MIN_MS
         while True:
-            timeout = self._settings.redial_timeout if redial else DIAL_TIMEOUT_SECONDS
+            timeout = self._settings.redial_timeout if was_up else DIAL_TIMEOUT_SECONDS
             self._heard.clear()
-            if await self._connect(timeout):
-                redial = True
+            stood = await self._connect(timeout)
+            if stood is None and was_up:
+                self._events.dial_failed(self._peer)
+            was_up = stood is not None
+            if stood is not None and stood >= LASTING_SECONDS:
                 backoff_ms = RECONNECT_BACKOFF_MIN_MS
                 continue
-            if redial:
-                self._events.dial_failed(self._peer)
-            redial = False
-            await self._back_off(backoff_ms)
+            # Two ends whose links break at once would wake each other for ever.
+            await self._back_off(backoff_ms, until_heard=not was_up)
             backoff_ms = min(2 * backoff_ms, RECONNECT_BACKOFF_MAX_MS)
 
-    async def _back_off(self, backoff_ms: int) -> None:
+    async def _back_off(self, backoff_ms: int, *, until_heard: bool) -> None:
         seconds = backoff_ms / 1000 * self._random.uniform(0.8, 1.0)
+        if not until_heard:
+            await asyncio.sleep(seconds)
+            return
         try:
             async with asyncio.timeout(seconds):
                 await self._heard.wait()
         except TimeoutError:
             return
 
-    async def _connect(self, timeout: float) -> bool:
-        """Dial, and serve an accepted link to its end; False: it was not accepted in time."""
+    async def _connect(self, timeout: float) -> float | None:
+        """Dial, and serve an accepted link to its end; return for how many seconds it stood.
+
+        None: it was not accepted in time.
+        """
         connection = _Connection(encode_greeting(self._identity.greeting(self._peer)), self.flush)
         try:
             refusal = await self._dial(connection, timeout)
             if refusal:
                 self._say_once(refusal)
-                return False
+                return None
+            loop = asyncio.get_running_loop()
+            since = loop.time()
             await self._serve(connection)
-            return True
+            return loop.time() - since
         finally:
             connection.stream.close("this end closes")
 

@@ -16,6 +16,8 @@ STEPS: Final = "unit.raft.test_quarantine_steps"
 STRANGERS: Final = "unit.raft_host.test_link_strangers"
 STREAM: Final = "dledger.raft.links.frame_stream:FrameStream"
 ACCEPTED: Final = "dledger.raft.links.peer_listener:_Accepted"
+LINK: Final = "dledger.raft.links.peer_link:PeerLink"
+ON_A_CLOCK: Final = "unit.raft_host.test_links_on_a_clock"
 
 LINK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -71,7 +73,7 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
         "messages for a peer that reads nothing pile up (I17)",
         [
             Edit(
-                "dledger.raft.links.peer_link:PeerLink.send",
+                f"{LINK}.send",
                 "if self._queue_bytes > self._settings.queue_bytes_max:",
                 "if False:",
             )
@@ -83,12 +85,45 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
         "the transport's buffer takes what should wait in the bounded queue (I17)",
         [
             Edit(
-                "dledger.raft.links.peer_link:PeerLink.flush",
+                f"{LINK}.flush",
                 "if connection.stream.is_full:",
                 "if False:",
             )
         ],
         [f"{STRANGERS}.test_a_peer_that_reads_nothing_resets_the_link"],
+    ),
+    Mutant(
+        "broken-link-is-redialled-at-once-for-ever",
+        "a peer that accepts and closes is dialled thousands of times a second",
+        [Edit(f"{LINK}._run", "stood >= LASTING_SECONDS:", "True:")],
+        [
+            f"{ON_A_CLOCK}.test_a_link_that_breaks_at_once_backs_off",
+            f"{ON_A_CLOCK}.test_two_processes_of_one_name_take_turns_of_a_second",
+        ],
+    ),
+    Mutant(
+        "two-broken-links-wake-each-other",
+        "who hears a peer dials it at once, although its last link broke as soon as it stood",
+        [Edit(f"{LINK}._run", "until_heard=not was_up", "until_heard=True")],
+        [f"{ON_A_CLOCK}.test_a_link_that_breaks_at_once_backs_off"],
+    ),
+    Mutant(
+        "lasting-link-backs-off",
+        "a member that died is noticed only after a back-off (D17)",
+        [Edit(f"{LINK}._run", "stood >= LASTING_SECONDS:", "False:")],
+        [f"{ON_A_CLOCK}.test_peer_link_to_a_killed_member"],
+    ),
+    Mutant(
+        "young-link-that-breaks-tells-no-failed-dial",
+        "the first dial after a link that had not lasted is like any other (D17)",
+        [
+            Edit(
+                f"{LINK}._run",
+                "was_up = stood is not None",
+                "was_up = stood is not None and stood >= LASTING_SECONDS",
+            )
+        ],
+        [f"{ON_A_CLOCK}.test_a_young_link_that_cannot_be_dialled_again_is_told_within_the_limit"],
     ),
 )
 
