@@ -39,6 +39,10 @@ class FrameOwner(Protocol):
         """A whole frame arrived; its memory never changes."""
         ...
 
+    def too_large(self, reason: str) -> None:
+        """The peer announces a frame above the bound. The stream closes the connection."""
+        ...
+
     def writable(self) -> None:
         """What was written has left: more may be written."""
         ...
@@ -142,7 +146,9 @@ class FrameStream(asyncio.BufferedProtocol):
         while end - at >= SIZE.size:
             (size,) = SIZE.unpack_from(buffer, at)
             if size > self.frame_size_max:
-                self.close(f"a frame of {size} bytes, at most {self.frame_size_max}")
+                reason = f"a frame of {size} bytes, at most {self.frame_size_max}"
+                self._owner.too_large(reason)
+                self.close(reason)
                 return
             start = at + SIZE.size
             if start + size > end:

@@ -116,6 +116,9 @@ class _Connection:
         else:
             self.answered.set_result(parse_answer(frame))
 
+    def too_large(self, reason: str) -> None:
+        """`closed` says it."""
+
     def closed(self, reason: str) -> None:
         if not self.ended.done():
             self.ended.set_result(reason)

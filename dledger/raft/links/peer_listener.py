@@ -21,6 +21,7 @@ from dledger.raft.links.greeting import (
     encode_answer,
     parse_greeting,
 )
+from dledger.raft.links.line_budget import LineBudget
 from dledger.raft.links.peer_link import LinkEvents, PeerLink
 from dledger.raft.wire import message_codec
 from dledger.raft.wire.link_frame import parse_frame
@@ -30,8 +31,6 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX
 from dledger_proto.network.addresses import split_address
 
-LINES_MAX: Final = 20
-"""A process logs so many refusals of links, each reason once. Strangers may have many reasons."""
 GREETING_SECONDS: Final = 5.0
 """A connection that has not been accepted after so long is closed."""
 STRANGERS_MAX: Final = 64
@@ -60,7 +59,7 @@ class PeerListener:
         self._strangers: dict[_Accepted, None] = {}
         """Connections that have not been accepted, the oldest first."""
         self._server: asyncio.Server | None = None
-        self._said: set[tuple[str, str]] = set()
+        self._lines = LineBudget()
         self._trace = trace
 
     def add_group(self, group: str, target: LinkTarget) -> None:
@@ -144,9 +143,8 @@ class PeerListener:
 
     def say_once(self, event: str, reason: str, address: str, kind: str = "") -> None:
         """Log each kind of refusal once (the reason, if it has no other name), and not many."""
-        what = (event, kind or reason)
-        if what not in self._said and len(self._said) < LINES_MAX:
-            self._said.add(what)
+        what = f"{event} {kind or reason}"
+        if self._lines.may_say(what, asyncio.get_running_loop().time()):
             self._trace.event(event, reason=reason, address=address)
 
 
@@ -177,6 +175,12 @@ class _Accepted:
         else:  # the peer dialled again: nothing of the older connection may come behind
             self.stream.close("the peer dialled again")
 
+    def too_large(self, reason: str) -> None:
+        _, sender = self.source
+        event = "link_garbled" if sender else "link_refused"
+        kind = sender or "too large"  # not each size that somebody makes up
+        self._listener.say_once(event, reason, self.stream.peer_address, kind)
+
     def _deliver(self, frame: Buffer, target: LinkTarget) -> None:
         _, sender = self.source
         try:
@@ -192,7 +196,7 @@ class _Accepted:
     def writable(self) -> None:
         """Nothing waits: the only answer was written long ago."""
 
-    def closed(self, reason: str) -> None:  # noqa: ARG002  # whoever closed it has said so
+    def closed(self, reason: str) -> None:  # noqa: ARG002  # the dialler says it
         if self._timer is not None:
             self._timer.cancel()
         self._listener.ended(self)

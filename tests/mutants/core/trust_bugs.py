@@ -17,6 +17,7 @@ STRANGERS: Final = "unit.raft_host.test_link_strangers"
 STREAM: Final = "dledger.raft.links.frame_stream:FrameStream"
 ACCEPTED: Final = "dledger.raft.links.peer_listener:_Accepted"
 LINK: Final = "dledger.raft.links.peer_link:PeerLink"
+MAY_SAY: Final = "dledger.raft.links.line_budget:LineBudget.may_say"
 ON_A_CLOCK: Final = "unit.raft_host.test_links_on_a_clock"
 
 LINK_BUGS: Final[Sequence[Mutant]] = (
@@ -124,6 +125,18 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{ON_A_CLOCK}.test_a_young_link_that_cannot_be_dialled_again_is_told_within_the_limit"],
+    ),
+    Mutant(
+        "made-up-reasons-silence-the-log",
+        "strangers use the lines up, and a member that is refused later is not told of",
+        [Edit(MAY_SAY, "self._left + (now - self._seen_at) / LINE_SECONDS", "self._left")],
+        [f"{STRANGERS}.test_made_up_reasons_do_not_silence_the_next_for_ever"],
+    ),
+    Mutant(
+        "made-up-reasons-fill-the-log",
+        "strangers make a member write as many lines as they like (I17)",
+        [Edit(MAY_SAY, "if self._left < 1:", "if False:")],
+        [f"{STRANGERS}.test_made_up_reasons_do_not_silence_the_next_for_ever"],
     ),
 )
 

@@ -32,6 +32,9 @@ class End:
     def frame_came(self, frame: Buffer) -> None:
         self.got.append(bytes(frame))
 
+    def too_large(self, reason: str) -> None:
+        raise AssertionError(reason)
+
     def writable(self) -> None:
         self.had_room += 1
 

@@ -16,6 +16,7 @@ from dledger.raft.links.greeting import (
     encode_greeting,
     parse_greeting,
 )
+from dledger.raft.links.line_budget import LINE_SECONDS, LINES_MAX, LineBudget
 from dledger.raft.links.peer_link import LinkSettings
 from dledger.raft.links.peer_listener import LinkTarget
 from dledger.raft.wire import message_codec
@@ -81,8 +82,22 @@ def test_a_stranger_that_announces_much_is_cut_off_before_it_is_read() -> None:
                 assert await caller.is_closed()
                 caller.close()
                 await until(lambda: not side.listener._strangers, "it is forgotten")
+            (told,) = side.trace.named("link_refused")
+            assert told["reason"] == "a frame of 4097 bytes, at most 4096"
 
     asyncio.run(run())
+
+
+def test_made_up_reasons_do_not_silence_the_next_for_ever() -> None:
+    """Twenty at once, each once; then one a minute, whatever comes."""
+    lines = LineBudget()
+    said = [number for number in range(1_000) for _ in range(2) if lines.may_say(f"{number}", 5.0)]
+    assert said == list(range(LINES_MAX))
+    for minute in range(1, 100):
+        now = 5.0 + minute * LINE_SECONDS
+        said = [number for number in range(3) if lines.may_say(f"{minute} {number}", now)]
+        assert said == [0]
+    assert len(lines._said) == LINES_MAX
 
 
 def test_a_peer_that_announces_more_than_any_frame_has_is_cut_off() -> None:
@@ -94,6 +109,7 @@ def test_a_peer_that_announces_more_than_any_frame_has_is_cut_off() -> None:
             assert await caller.is_closed()
             caller.close()
             await until(lambda: not side.listener._current, "it is forgotten")
+            assert len(side.trace.named("link_garbled")) == 1
 
     asyncio.run(run())
 
@@ -211,6 +227,8 @@ class Owner:
 
     def frame_came(self, frame: Buffer) -> None:
         self.frames.append(bytes(frame))
+
+    def too_large(self, reason: str) -> None: ...
 
     def writable(self) -> None: ...
 

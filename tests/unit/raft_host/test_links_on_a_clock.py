@@ -130,6 +130,9 @@ class Breaker:
         self.stream.write([encode_answer("")])
         self.stream.close("of another version", at_once=False)
 
+    def too_large(self, reason: str) -> None:
+        pass
+
     def writable(self) -> None:
         pass
 
