@@ -48,7 +48,7 @@ class FrameOwner(Protocol):
         ...
 
     def closed(self, reason: str) -> None:
-        """The connection has ended; nothing comes after."""
+        """The connection has ended, perhaps before it was `opened`; nothing comes after."""
         ...
 
 
@@ -101,7 +101,11 @@ class FrameStream(asyncio.BufferedProtocol):
         """The connection stands."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        set_options(transport.get_extra_info("socket"))
+        try:
+            set_options(transport.get_extra_info("socket"))
+        except OSError as error:  # it was reset before it was taken from the backlog
+            self.close(str(error))
+            return
         self._owner.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

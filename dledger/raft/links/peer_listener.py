@@ -34,7 +34,8 @@ from dledger_proto.network.addresses import split_address
 GREETING_SECONDS: Final = 5.0
 """A connection that has not been accepted after so long is closed."""
 STRANGERS_MAX: Final = 64
-"""With more connections that have not been accepted, the oldest is closed."""
+"""With so many connections that have not been accepted, above one for each peer of each group, the
+oldest is closed. All peers may dial at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,17 @@ class PeerListener:
         """The newest link of each sender."""
         self._strangers: dict[_Accepted, None] = {}
         """Connections that have not been accepted, the oldest first."""
+        self._strangers_max = STRANGERS_MAX
         self._server: asyncio.Server | None = None
+        self._is_closed = False
         self._lines = LineBudget()
         self._trace = trace
 
     def add_group(self, group: str, target: LinkTarget) -> None:
         """Accept links of a group from here on."""
         self._targets[group] = target
+        peers = sum(len(each.peers) for each in self._targets.values())
+        self._strangers_max = STRANGERS_MAX + peers
 
     async def listen(self, address: str) -> None:
         """Take the port; OSError when it is taken. Links are accepted once their group is added."""
@@ -75,7 +80,12 @@ class PeerListener:
         self._server = await loop.create_server(lambda: _Accepted(self).stream, on, port)
 
     def close(self) -> None:
-        """Take no more links, and end those that stand."""
+        """Take no more links, and end those that stand.
+
+        The loop may still hand over connections that it had taken from the backlog.
+        """
+        self._is_closed = True
+        self._targets.clear()
         if self._server is not None:
             self._server.close()
         for each in (*self._strangers, *self._current.values()):
@@ -100,9 +110,14 @@ class PeerListener:
 
     def stranger(self, accepted: "_Accepted") -> None:
         """Bound how many connections wait for their greeting."""
+        if self._is_closed:
+            accepted.stream.close("this member ends")
+            return
         self._strangers[accepted] = None
-        if len(self._strangers) > STRANGERS_MAX:
-            next(iter(self._strangers)).stream.close("too many strangers")
+        if len(self._strangers) > self._strangers_max:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]  # its end is told only in the next turn of the loop
+            oldest.stream.close("too many strangers")
 
     def greeted(self, accepted: "_Accepted", frame: Buffer) -> None:
         """Accept a link, or refuse it and say why."""

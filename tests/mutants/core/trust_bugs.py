@@ -15,6 +15,7 @@ STEPS: Final = "unit.raft.test_quarantine_steps"
 
 STRANGERS: Final = "unit.raft_host.test_link_strangers"
 STREAM: Final = "dledger.raft.links.frame_stream:FrameStream"
+LISTENER: Final = "dledger.raft.links.peer_listener:PeerListener"
 ACCEPTED: Final = "dledger.raft.links.peer_listener:_Accepted"
 LINK: Final = "dledger.raft.links.peer_link:PeerLink"
 MAY_SAY: Final = "dledger.raft.links.line_budget:LineBudget.may_say"
@@ -50,7 +51,7 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
         "the older connection of a peer stays open beside the newer one",
         [
             Edit(
-                "dledger.raft.links.peer_listener:PeerListener.greeted",
+                f"{LISTENER}.greeted",
                 "if older is not None:",
                 "if False:",
             )
@@ -137,6 +138,24 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
         "strangers make a member write as many lines as they like (I17)",
         [Edit(MAY_SAY, "if self._left < 1:", "if False:")],
         [f"{STRANGERS}.test_made_up_reasons_do_not_silence_the_next_for_ever"],
+    ),
+    Mutant(
+        "burst-of-strangers-without-bound",
+        "only a later turn of the loop forgets the oldest, so a burst takes all file handles (I17)",
+        [Edit(f"{LISTENER}.stranger", "del self._strangers[oldest]", "pass")],
+        [f"{STRANGERS}.test_a_burst_of_strangers_is_bounded_within_one_turn"],
+    ),
+    Mutant(
+        "peers-of-many-groups-are-strangers",
+        "members that all dial a new start at once close each other's connections",
+        [Edit(f"{LISTENER}.add_group", "STRANGERS_MAX + peers", "STRANGERS_MAX")],
+        [f"{STRANGERS}.test_a_burst_of_strangers_is_bounded_within_one_turn"],
+    ),
+    Mutant(
+        "closed-listener-takes-a-link",
+        "after a new start in one process a peer's link stands to the listener before",
+        [Edit(f"{LISTENER}.stranger", "if self._is_closed:", "if False:")],
+        [f"{STRANGERS}.test_a_closed_listener_takes_nothing_that_waited"],
     ),
 )
 

@@ -18,17 +18,19 @@ from dledger.raft.links.greeting import (
 )
 from dledger.raft.links.line_budget import LINE_SECONDS, LINES_MAX, LineBudget
 from dledger.raft.links.peer_link import LinkSettings
-from dledger.raft.links.peer_listener import LinkTarget
+from dledger.raft.links.peer_listener import LinkTarget, _Accepted
 from dledger.raft.wire import message_codec
 from dledger.raft.wire.link_frame import encode_frame
 from dledger.raft.wire.messages import AppendRequest
-from dledger.types import AppendPayload, Buffer, LogIndex, Position, Span, Term
+from dledger.types import AppendPayload, Buffer, LogIndex, MemberId, Position, Span, Term
+from dledger_proto.errors import DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX
 from tests.link_caller import Caller
 from tests.ports import free_port
 from tests.unit.raft_host.link_sides import A, B, Side, notice, pair
 from tests.waiting import until
 
+C = MemberId("c")
 TURNS_MAX = 200
 """So often messages are sent that nobody reads: far more than the kernel's buffers take."""
 GREETING = (
@@ -235,13 +237,79 @@ class Owner:
     def closed(self, reason: str) -> None: ...
 
 
+class DeadSocket:
+    """The socket of a connection that its dialler has reset."""
+
+    def setsockopt(self, *_arguments: int) -> None:
+        raise OSError(22, "Invalid argument")
+
+
 class Wire(asyncio.Transport):
-    """A transport that only stands."""
+    """A transport that only stands, until it is aborted. The loop tells the end a turn later."""
+
+    def __init__(self, sock: object = None) -> None:
+        super().__init__({"socket": sock, "peername": ("h", 1)})
+        self.is_aborted = False
 
     def is_closing(self) -> bool:
-        return False
+        return self.is_aborted
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+
+def taken_at_once(side: Side, count: int) -> list[Wire]:
+    """Let a listener take connections in one turn of the loop."""
+    wires = [Wire() for _ in range(count)]
+    for wire in wires:
+        _Accepted(side.listener).stream.connection_made(wire)
+    return wires
+
+
+def test_a_burst_of_strangers_is_bounded_within_one_turn() -> None:
+    """Beside the peers of all groups, which may all dial at once."""
+    most = peer_listener.STRANGERS_MAX + 5 * 2
+
+    async def run() -> None:
+        side = Side(B, A, free_port())
+        for number in range(5):
+            target = LinkTarget(B, frozenset({A, C}), side.events, {})
+            side.listener.add_group(f"g{number}", target)
+        wires = taken_at_once(side, most)
+        assert not any(wire.is_aborted for wire in wires)
+        wires += taken_at_once(side, 100)
+        assert [wire.is_aborted for wire in wires] == [True] * 100 + [False] * most
+
+    asyncio.run(run())
+
+
+def test_a_stranger_that_is_gone_before_it_is_taken_is_no_error() -> None:
+    async def run() -> None:
+        side = Side(B, A, free_port())
+        wire = Wire(DeadSocket())
+        stream = _Accepted(side.listener).stream
+        stream.connection_made(wire)
+        assert wire.is_aborted
+        stream.connection_lost(None)
+        assert not side.listener._strangers
+
+    asyncio.run(run())
+
+
+def test_a_closed_listener_takes_nothing_that_waited() -> None:
+    """Or a peer's link would be up to a member that has ended, after a start in this process."""
+
+    async def run() -> None:
+        async with listening() as side:
+            side.listener.close()
+            (wire,) = taken_at_once(side, 1)
+            assert wire.is_aborted
+            with pytest.raises(DledgerError, match="none yet"):
+                side.listener.greet(dict(GREETING))
+
+    asyncio.run(run())
 
 
 def test_frames_are_whole_however_their_bytes_come() -> None:
