@@ -26,8 +26,8 @@ from random import Random
 from typing import Final, Protocol
 
 from dledger.log.commit_log import CommitLog
-from dledger.log.errors import DamagedFile
 from dledger.raft.driver.tasks import end_task
+from dledger.raft.fail_stop import FailStop
 from dledger.raft.links.frame_stream import FrameStream
 from dledger.raft.links.greeting import (
     REASON_SIZE_MAX,
@@ -90,7 +90,10 @@ class LinkEvents(Protocol):
         ...
 
     def failed(self, error: BaseException) -> None:
-        """The disk refused, or gave back damaged bytes, when entries were read for a peer."""
+        """The disk refused, or gave back damaged bytes, when entries were read for a peer.
+
+        Or a link met an error that nobody has thought of: the member must not go on without it.
+        """
         ...
 
 
@@ -160,6 +163,7 @@ class PeerLink:
         self._task: asyncio.Task[None] | None = None
         self._last_reason = ""
         self._trace = trace
+        self._or_fail = FailStop(self._ends_here)
 
     def start(self) -> None:
         """Begin to dial."""
@@ -200,6 +204,16 @@ class PeerLink:
     # Dialling.
 
     async def _run(self) -> None:
+        with self._or_fail:
+            await self._dial_for_ever()
+
+    def _ends_here(self, error: BaseException) -> bool:
+        if not isinstance(error, Exception):
+            return False  # the end of the task
+        self._events.failed(error)
+        return True
+
+    async def _dial_for_ever(self) -> None:
         was_up = False
         backoff_ms = RECONNECT_BACKOFF_MIN_MS
         while True:
@@ -290,10 +304,14 @@ class PeerLink:
     def flush(self) -> None:
         """Write what waits, as far as the connection takes it and it is in memory."""
         self._will_flush = False
+        with self._or_fail:
+            self._write_out()
+
+    def _write_out(self) -> None:
         connection = self._connection
         while connection is not None and self._queue and not self._is_reading:
             if connection.stream.is_full:
-                return  # the stream calls this when it has room
+                return  # the stream calls `flush` when it has room
             encoded = self._take_encoded()
             if encoded:
                 connection.stream.write(encode_frame(encoded))
@@ -328,22 +346,20 @@ class PeerLink:
         self, connection: _Connection, message: Message, read: "asyncio.Future[Message | None]"
     ) -> None:
         """Put the entries that were read into the first message, or drop the message."""
-        if read.cancelled():
-            return
-        if self._connection is not connection:
-            read.exception()  # the link has ended: nobody asks any more
+        if self._connection is not connection:  # the link has ended: nobody asks any more
+            _ = read.cancelled() or read.exception()
             return
         self._is_reading = False
-        try:
-            loaded = read.result()
+        loaded: Message | None = None
+        with self._or_fail:
+            if not read.cancelled():
+                loaded = read.result()
+                if loaded is None:
+                    loading.check_held(message, self._log)
             if loaded is None:
-                loading.check_held(message, self._log)
                 self._trace.event(
                     "append_request_dropped", peer=self._peer, what=message.describe()
                 )
-        except (OSError, DamagedFile) as error:
-            loaded = None
-            self._events.failed(error)
         if self._connection is not connection:
             return
         if loaded is None:

@@ -181,6 +181,14 @@ class _Accepted:
         self._listener.stranger(self)
 
     def frame_came(self, frame: Buffer) -> None:
+        try:
+            self._take(frame)
+        except Exception as error:
+            if self.target is None:
+                raise  # the loop closes the connection: a stranger's bytes never end a member
+            self.target.events.failed(error)
+
+    def _take(self, frame: Buffer) -> None:
         if self.target is None:
             if self._timer is not None:
                 self._timer.cancel()

@@ -19,6 +19,7 @@ LISTENER: Final = "dledger.raft.links.peer_listener:PeerListener"
 ACCEPTED: Final = "dledger.raft.links.peer_listener:_Accepted"
 LINK: Final = "dledger.raft.links.peer_link:PeerLink"
 MAY_SAY: Final = "dledger.raft.links.line_budget:LineBudget.may_say"
+LINKS: Final = "unit.raft_host.test_peer_links"
 ON_A_CLOCK: Final = "unit.raft_host.test_links_on_a_clock"
 
 LINK_BUGS: Final[Sequence[Mutant]] = (
@@ -43,7 +44,7 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "frame-of-an-older-connection-counts",
         "what was under way on a link that its peer has given up is delivered behind newer news",
-        [Edit(f"{ACCEPTED}.frame_came", "elif self._listener.is_current(self):", "elif True:")],
+        [Edit(f"{ACCEPTED}._take", "elif self._listener.is_current(self):", "elif True:")],
         [f"{STRANGERS}.test_the_newest_connection_of_a_peer_counts"],
     ),
     Mutant(
@@ -87,7 +88,7 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
         "the transport's buffer takes what should wait in the bounded queue (I17)",
         [
             Edit(
-                f"{LINK}.flush",
+                f"{LINK}._write_out",
                 "if connection.stream.is_full:",
                 "if False:",
             )
@@ -97,7 +98,7 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "broken-link-is-redialled-at-once-for-ever",
         "a peer that accepts and closes is dialled thousands of times a second",
-        [Edit(f"{LINK}._run", "stood >= LASTING_SECONDS:", "True:")],
+        [Edit(f"{LINK}._dial_for_ever", "stood >= LASTING_SECONDS:", "True:")],
         [
             f"{ON_A_CLOCK}.test_a_link_that_breaks_at_once_backs_off",
             f"{ON_A_CLOCK}.test_two_processes_of_one_name_take_turns_of_a_second",
@@ -106,13 +107,13 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "two-broken-links-wake-each-other",
         "who hears a peer dials it at once, although its last link broke as soon as it stood",
-        [Edit(f"{LINK}._run", "until_heard=not was_up", "until_heard=True")],
+        [Edit(f"{LINK}._dial_for_ever", "until_heard=not was_up", "until_heard=True")],
         [f"{ON_A_CLOCK}.test_a_link_that_breaks_at_once_backs_off"],
     ),
     Mutant(
         "lasting-link-backs-off",
         "a member that died is noticed only after a back-off (D17)",
-        [Edit(f"{LINK}._run", "stood >= LASTING_SECONDS:", "False:")],
+        [Edit(f"{LINK}._dial_for_ever", "stood >= LASTING_SECONDS:", "False:")],
         [f"{ON_A_CLOCK}.test_peer_link_to_a_killed_member"],
     ),
     Mutant(
@@ -120,7 +121,7 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
         "the first dial after a link that had not lasted is like any other (D17)",
         [
             Edit(
-                f"{LINK}._run",
+                f"{LINK}._dial_for_ever",
                 "was_up = stood is not None",
                 "was_up = stood is not None and stood >= LASTING_SECONDS",
             )
@@ -156,6 +157,36 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
         "after a new start in one process a peer's link stands to the listener before",
         [Edit(f"{LISTENER}.stranger", "if self._is_closed:", "if False:")],
         [f"{STRANGERS}.test_a_closed_listener_takes_nothing_that_waited"],
+    ),
+    Mutant(
+        "dialling-ends-silently",
+        "an error of the task that dials leaves a member that never dials its peer again (I16)",
+        [Edit(f"{LINK}._run", "self._or_fail", "FailStop(lambda _error: True)")],
+        [f"{LINKS}.test_an_error_that_nobody_thought_of_ends_the_member"],
+    ),
+    Mutant(
+        "error-in-sending-is-swallowed",
+        "what a group wants to send is lost by an error of ours, and nobody hears of it (I16)",
+        [Edit(f"{LINK}.flush", "self._or_fail", "FailStop(lambda _error: True)")],
+        [f"{LINKS}.test_an_error_that_nobody_thought_of_ends_the_member"],
+    ),
+    Mutant(
+        "error-in-a-frame-is-only-printed",
+        "a member goes on although a message of a peer met an error of ours (I16)",
+        [Edit(f"{ACCEPTED}.frame_came", "if self.target is None:", "if True:")],
+        [f"{LINKS}.test_an_error_that_nobody_thought_of_ends_the_member"],
+    ),
+    Mutant(
+        "cancelled-read-makes-a-link-deaf",
+        "a link waits for ever for entries that nobody reads",
+        [
+            Edit(
+                f"{LINK}._was_read",
+                "self._is_reading = False",
+                "self._is_reading = read.cancelled()",
+            )
+        ],
+        [f"{LINKS}.test_a_read_that_is_cancelled_does_not_stop_the_link"],
     ),
 )
 

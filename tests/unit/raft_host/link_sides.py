@@ -1,7 +1,7 @@
 """Two sides of a link over real connections on loopback, and what each was told."""
 
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from random import Random
 from typing import cast
@@ -26,8 +26,15 @@ class Events:
         self.seen: list[str] = []
         self.received_messages: list[tuple[MemberId, Message]] = []
         self.failures: list[BaseException] = []
+        self.error: Exception | None = None
+        """Raised instead of taking what comes."""
+
+    def _raise(self) -> None:
+        if self.error is not None:
+            raise self.error
 
     def link_up(self, peer: MemberId) -> None:
+        self._raise()
         self.seen.append(f"up {peer}")
 
     def link_down(self, peer: MemberId) -> None:
@@ -37,6 +44,7 @@ class Events:
         self.seen.append(f"failed {peer}")
 
     def received(self, peer: MemberId, message: Message) -> None:
+        self._raise()
         assert isinstance(message, Message)
         self.received_messages.append((peer, message))
 
@@ -70,6 +78,7 @@ class Side:
         self.events = Events()
         self.trace = ListTrace()
         self.log = SpanLog()
+        self.pool: Executor = ThreadPoolExecutor(1)
         self.identity = LinkIdentity(cluster, "g", member, bytes(16))
         self.listener = PeerListener("c", self.trace)
 
@@ -80,7 +89,7 @@ class Side:
             address,
             self.events,
             cast("CommitLog", self.log),
-            ThreadPoolExecutor(1),
+            self.pool,
             Random(1),
             self.trace,
             settings or LinkSettings(redial_timeout=1.0),

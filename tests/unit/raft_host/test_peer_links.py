@@ -1,13 +1,15 @@
 """Peer links over real connections on loopback: order, greeting, what is told when one breaks."""
 
 import asyncio
+from concurrent.futures import Executor, Future
+from typing import Any, cast
 
 import pytest
 
 from dledger.log.errors import DamagedLog, SpanGone
 from dledger.raft.links.peer_link import LinkSettings
 from dledger.raft.wire.link_frame import BadLinkFrame, encode_frame, parse_frame
-from dledger.raft.wire.messages import AppendRequest
+from dledger.raft.wire.messages import AppendRequest, Message
 from dledger.types import AppendPayload, EntryKind, LogIndex, Position, Span, Term
 from dledger_proto.entry import frame_entry
 from tests.ports import free_port
@@ -161,6 +163,58 @@ def test_damaged_entries_are_told_and_not_sent() -> None:
             await until(lambda: bool(dialler.events.failures), "the failure")
             assert dialler.events.failures == [dialler.log.damage]
             assert listener.events.received_messages == []
+
+    asyncio.run(run())
+
+
+class CancellingPool(Executor):
+    """A pool that is shut down: it cancels what waits in it."""
+
+    def submit(self, *_arguments: Any, **_named: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        future.cancel()
+        return future
+
+
+def test_a_read_that_is_cancelled_does_not_stop_the_link() -> None:
+    """Its message is dropped, as one whose entries are gone; the next ones are sent."""
+
+    async def run() -> None:
+        async with pair() as (dialler, listener, _):
+            dialler.pool = CancellingPool()
+            link = dialler.link(f"127.0.0.1:{listener.port}")
+            link.start()
+            await until(lambda: link.is_up, "the link is up")
+            link.send(append(5, 5, 2, Span(Position(0), 10)))
+            link.send(notice(1))
+            await until(lambda: bool(listener.events.received_messages), "the notice")
+            assert dialler.events.failures == []
+            await link.stop()
+
+    asyncio.run(run())
+
+
+def test_an_error_that_nobody_thought_of_ends_the_member() -> None:
+    """In the task that dials, in what the loop calls, at either end: none goes on silently."""
+
+    async def run() -> None:
+        error = RuntimeError("a bug")
+        async with pair() as (dialler, listener, link):
+            await until(lambda: link.is_up, "the link is up")
+            listener.events.error = error
+            link.send(notice(1))
+            await until(lambda: listener.events.failures == [error], "the receiver fails")
+            link.send(cast("Message", "no message"))
+            await until(lambda: bool(dialler.events.failures), "the sender fails")
+        dialler = Side(A, B, free_port())
+        dialler.events.error = error
+        listener = Side(B, A, free_port())
+        await listener.listen()
+        link = dialler.link(f"127.0.0.1:{listener.port}")
+        link.start()
+        await until(lambda: dialler.events.failures == [error], "the dialler fails")
+        await link.stop()
+        listener.stop()
 
     asyncio.run(run())
 
