@@ -35,6 +35,7 @@ from dledger.raft.links.greeting import (
     encode_greeting,
     parse_answer,
 )
+from dledger.raft.links.peer_address import PeerAddress
 from dledger.raft.wire import loading, message_codec
 from dledger.raft.wire.link_frame import MESSAGES_PER_FRAME_MAX, encode_frame
 from dledger.raft.wire.messages import AppendRequest, Message
@@ -47,7 +48,6 @@ from dledger_proto.limits import (
     RECONNECT_BACKOFF_MAX_MS,
     RECONNECT_BACKOFF_MIN_MS,
 )
-from dledger_proto.network.addresses import split_address
 
 MESSAGE_SIZE_GUESS: Final = 256
 """Counted for a message besides the entries it carries."""
@@ -147,6 +147,7 @@ class PeerLink:
         self._identity = identity
         self._peer = peer
         self._address = address
+        self._place = PeerAddress(address)
         self._events = events
         self._log = log
         self._pool = pool
@@ -217,9 +218,8 @@ class PeerLink:
         was_up = False
         backoff_ms = RECONNECT_BACKOFF_MIN_MS
         while True:
-            timeout = self._settings.redial_timeout if was_up else DIAL_TIMEOUT_SECONDS
             self._heard.clear()
-            stood = await self._connect(timeout)
+            stood = await self._connect(again=was_up)
             if stood is None and was_up:
                 self._events.dial_failed(self._peer)
             was_up = stood is not None
@@ -241,14 +241,14 @@ class PeerLink:
         except TimeoutError:
             return
 
-    async def _connect(self, timeout: float) -> float | None:
+    async def _connect(self, *, again: bool) -> float | None:
         """Dial, and serve an accepted link to its end; return for how many seconds it stood.
 
-        None: it was not accepted in time.
+        None: it was not accepted in time. `again`: it is the first dial after a link.
         """
         connection = _Connection(encode_greeting(self._identity.greeting(self._peer)), self.flush)
         try:
-            refusal = await self._dial(connection, timeout)
+            refusal = await self._dial(connection, again=again)
             if refusal:
                 self._say_once(refusal)
                 return None
@@ -259,18 +259,29 @@ class PeerLink:
         finally:
             connection.stream.close("this end closes")
 
-    async def _dial(self, connection: _Connection, timeout: float) -> str:
+    async def _dial(self, connection: _Connection, *, again: bool) -> str:
         """Return why there is no accepted link; "" when there is one."""
-        host, port = split_address(self._address)
+        timeout = self._settings.redial_timeout if again else DIAL_TIMEOUT_SECONDS
+        place, reason = self._place, ""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
-                await loop.create_connection(lambda: connection.stream, host.strip("[]"), port)
-                return await connection.answered
+                for host in await place.hosts(again=again):
+                    place.tries(host)
+                    try:
+                        await loop.create_connection(lambda: connection.stream, host, place.port)
+                    except OSError as error:
+                        reason = f"{type(error).__name__}: {error}"
+                        continue
+                    reason = await connection.answered
+                    if not reason:
+                        place.reached(host)
+                    break
         except TimeoutError:
             return f"no answer for {timeout} s"
         except OSError as error:
             return f"{type(error).__name__}: {error}"
+        return reason
 
     def _say_once(self, reason: str) -> None:
         """Log why a dial failed, once for each new reason."""

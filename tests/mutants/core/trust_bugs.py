@@ -18,6 +18,7 @@ STREAM: Final = "dledger.raft.links.frame_stream:FrameStream"
 LISTENER: Final = "dledger.raft.links.peer_listener:PeerListener"
 ACCEPTED: Final = "dledger.raft.links.peer_listener:_Accepted"
 LINK: Final = "dledger.raft.links.peer_link:PeerLink"
+HOSTS: Final = "dledger.raft.links.peer_address:PeerAddress.hosts"
 MAY_SAY: Final = "dledger.raft.links.line_budget:LineBudget.may_say"
 LINKS: Final = "unit.raft_host.test_peer_links"
 ON_A_CLOCK: Final = "unit.raft_host.test_links_on_a_clock"
@@ -187,6 +188,21 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{LINKS}.test_a_read_that_is_cancelled_does_not_stop_the_link"],
+    ),
+    Mutant(
+        "silent-host-hides-the-others",
+        "of a name's hosts the first is dialled for ever, although it never answers",
+        [Edit(HOSTS, "host in self._tried,", "False,")],
+        [
+            f"{ON_A_CLOCK}.test_a_silent_host_of_a_name_does_not_hide_the_others",
+            f"{ON_A_CLOCK}.test_every_host_of_a_name_is_tried_in_turn",
+        ],
+    ),
+    Mutant(
+        "redial-asks-for-the-name",
+        "a name server that is slow makes a leader that lives look dead (D17)",
+        [Edit(HOSTS, "if again and self._reached is not None:", "if False:")],
+        [f"{ON_A_CLOCK}.test_a_silent_host_of_a_name_does_not_hide_the_others"],
     ),
 )
 

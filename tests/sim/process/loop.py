@@ -345,6 +345,12 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     # Connections.
 
+    async def getaddrinfo(  # type: ignore[override]  # what the product uses of it
+        self, host: str, port: int, **_hints: object
+    ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        """Every name stands for the host of that name."""
+        return [(0, 0, 0, "", (host, port))]
+
     async def create_connection(  # type: ignore[override]  # what the product uses of it
         self, protocol_factory: Callable[[], P], host: str, port: int
     ) -> tuple[asyncio.Transport, P]:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 from dledger.log.commit_log import CommitLog
 from dledger.raft.links.frame_stream import FrameStream
 from dledger.raft.links.greeting import LinkIdentity, encode_answer
+from dledger.raft.links.peer_address import PeerAddress
 from dledger.raft.links.peer_link import LASTING_SECONDS, LinkSettings, PeerLink
 from dledger.raft.links.peer_listener import LinkTarget, PeerListener
 from dledger.raft.wire.messages import Message, TermNotice
@@ -193,3 +194,62 @@ def test_a_young_link_that_cannot_be_dialled_again_is_told_within_the_limit() ->
         machines.run(5.0)
     assert [what for what, _ in events.seen] == ["up", "down", "failed"]
     assert events.seen[-1][1] - killed < 0.06
+
+
+class Names:
+    """Stands in for a loop's getaddrinfo: one name of several hosts, in another order each time."""
+
+    def __init__(self, *hosts: str) -> None:
+        self._hosts = list(hosts)
+        self.asked = 0
+
+    async def ask(self, _name: str, port: int, **_hints: object) -> list[Any]:
+        self.asked += 1
+        self._hosts.append(self._hosts.pop(0))
+        return [(0, 0, 0, "", (host, port)) for host in self._hosts]
+
+
+def test_a_silent_host_of_a_name_does_not_hide_the_others() -> None:
+    """The next dial begins with another host. A refused one costs no dial of its own."""
+    machines = Machines()
+    events, names = LinkLog(machines), Names("b", "silent", "gone")
+    with simulated_grpc():
+        home, away = machines.start("b"), machines.start("a")
+        for host in ("silent", "gone"):
+            machines.start(host)
+        machines.network.cut("a", "silent")
+        away.getaddrinfo = names.ask  # type: ignore[assignment,method-assign]
+        machines.spawn(home, lambda: listen_as_b(LinkLog(machines)))
+        machines.run(0.1)
+        away.run_now(link_to_b(events).start)
+        machines.run(2.0)
+        assert [what for what, _ in events.seen] == ["up"]
+        machines.run(LASTING_SECONDS)
+        asked = names.asked
+        machines.network.break_connections("a", "b")
+        machines.run(0.05)
+        assert [what for what, _ in events.seen] == ["up", "down", "up"]
+        assert names.asked == asked, "no look-up in the redial"
+
+
+def test_every_host_of_a_name_is_tried_in_turn() -> None:
+    """Whatever order the names come in; a link's host comes first when its redial failed."""
+
+    async def run(*found: str, again: bool = False) -> list[str]:
+        async def ask(_name: str, port: int, **_hints: object) -> list[Any]:
+            return [(0, 0, 0, "", (host, port, 0, 7 * (host == "x"))) for host in found]
+
+        asyncio.get_running_loop().getaddrinfo = ask  # type: ignore[assignment,method-assign]
+        return await place.hosts(again=again)
+
+    place = PeerAddress("[::1]:5")
+    assert asyncio.run(run("a", "b", "x", again=True)) == ["a", "b", "x%7"]
+    place.tries("a")
+    assert asyncio.run(run("b", "a", "a")) == ["b", "a"]
+    place.tries("b")
+    assert asyncio.run(run("b", "a")) == ["b", "a"], "a new round"
+    place.tries("b")
+    assert asyncio.run(run("b", "a")) == ["a", "b"]
+    place.reached("a")
+    assert asyncio.run(run(again=True)) == ["a"]
+    assert asyncio.run(run("c", "b", "a")) == ["a", "c", "b"]
