@@ -4,6 +4,7 @@ Owns the rules that concern more than one value. The rules of a single value sta
 `model`.
 """
 
+import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ from dledger_proto.network.addresses import PORT_MAX, next_port, split_address
 if TYPE_CHECKING:
     from dledger_broker.config.model import GroupConfig, MemberConfig, RaftConfig
 
-LISTEN_ONLY_HOSTS: Final = frozenset({"0.0.0.0", "[::]"})
+EVERY_HOST: Final = "0.0.0.0"
+THIS_HOST: Final = "127.0.0.1"
 KEY_SHOWN_LENGTH_MAX: Final = 200
 """Longer than the longest right key, `group.members.NAME`."""
 LEAST_BYTES: Final[Mapping[str, int]] = {
@@ -122,17 +124,58 @@ def _raft_relations(raft: "RaftConfig") -> Iterator[Problem]:
 
 
 def _listen_relations(config: "MemberConfig") -> Iterator[Problem]:
-    if not config.link_listen and split_address(config.listen)[1] == PORT_MAX:
+    port = split_address(config.listen)[1]
+    if config.link_listen:
+        link_port = split_address(config.link_listen)[1]
+        if link_port == port:
+            limit = f"has the port of listen = {config.listen}; links need a port of their own"
+            yield Problem("link_listen", config.link_listen, limit)
+            return
+    elif port == PORT_MAX:
         yield Problem("listen", config.listen, "has no port above; set link_listen")
-    if config.link_listen == config.listen:
-        yield Problem("link_listen", config.link_listen, "is listen; links need their own port")
+        return
+    else:
+        link_port = port + 1
+    yield from _own_link_relations(config, link_port)
+
+
+def _own_link_relations(config: "MemberConfig", link_port: int) -> Iterator[Problem]:
+    """The others must dial the port on which this process takes its links; `links` may forward."""
+    first, first_dialled = "", 0
+    for group in config.groups:
+        key, own = _key_of(group, config), group.member or config.member
+        if len(group.members) == 1 or own not in (group.links or group.members):
+            continue
+        table = "links" if group.links else "members"
+        address: str = getattr(group, table)[own]
+        where = f"{key}.{table}.{own} = {address}"
+        dialled = split_address(address)[1] + (not group.links)
+        if not group.links and dialled != link_port:
+            name = "link_listen" if config.link_listen else "listen"
+            limit = (
+                f"links are taken on port {link_port}, and the other members dial {dialled}, the "
+                f"port above {where}: set {key}.links"
+            )
+            yield Problem(name, getattr(config, name), limit)
+        elif not first:
+            first, first_dialled = where, dialled
+        elif dialled != first_dialled:
+            limit = (
+                f"the other members dial port {dialled} for links, and {first_dialled} by {first}: "
+                "a process takes the links of all its groups on one port"
+            )
+            yield Problem(f"{key}.{table}.{own}", address, limit)
+
+
+def _key_of(group: "GroupConfig", config: "MemberConfig") -> str:
+    return f"group {group.name}" if len(config.groups) > 1 else "group"
 
 
 def _group_relations(config: "MemberConfig") -> Iterator[Problem]:
     names: set[str] = set()
     folders: dict[Path, str] = {}
     for group in config.groups:
-        key = f"group {group.name}" if len(config.groups) > 1 else "group"
+        key = _key_of(group, config)
         if group.name in names:
             yield Problem(f"{key}.name", group.name, "two groups of one process have this name")
         names.add(group.name)
@@ -155,29 +198,48 @@ def _group_relations(config: "MemberConfig") -> Iterator[Problem]:
 
 def _link_relations(key: str, group: "GroupConfig") -> Iterator[Problem]:
     """Links have ports of their own: those that are given, or those above the members'."""
-    links = dict(group.links)
-    for member, address in group.members.items():
-        if not group.links and split_address(address)[1] == PORT_MAX:
-            yield Problem(f"{key}.members.{member}", address, "has no port above; set `links`")
-        elif not group.links:
-            links[member] = next_port(address)
     yield from _address_relations(f"{key}.links", group.links)
-    served = {address.lower(): member for member, address in group.members.items()}
-    for member, address in links.items():
-        if address.lower() in served:
-            whose = served[address.lower()]
-            limit = f"links of {member} are there, and {whose} serves there: set `links`"
-            yield Problem(f"{key}.members.{whose}", address, limit)
+    served = {
+        _place(address): f"{key}.members.{member} = {address}"
+        for member, address in group.members.items()
+    }
+    for member, address in group.links.items():
+        if _place(address) in served:
+            limit = f"is also {served[_place(address)]}; links need a port of their own"
+            yield Problem(f"{key}.links.{member}", address, limit)
+    for member, address in group.members.items():
+        if group.links:
+            continue
+        if split_address(address)[1] == PORT_MAX:
+            yield Problem(f"{key}.members.{member}", address, f"has no port above; set {key}.links")
+        elif len(group.members) > 1 and _place(next_port(address)) in served:
+            whose = served[_place(next_port(address))]
+            limit = f"the port above, on which its links are dialled, is {whose}: set {key}.links"
+            yield Problem(f"{key}.members.{member}", address, limit)
 
 
 def _address_relations(key: str, addresses: Mapping[str, str]) -> Iterator[Problem]:
     seen: dict[tuple[str, int], str] = {}
     for member, address in addresses.items():
-        host, port = split_address(address)
-        if host in LISTEN_ONLY_HOSTS:
+        place = _place(address)
+        if place[0] == EVERY_HOST:
             limit = "is an address to listen on; give the address where others reach this member"
             yield Problem(f"{key}.{member}", address, limit)
-        place = host.lower(), port
         if place in seen:
             yield Problem(f"{key}.{member}", address, f"is also the address of {seen[place]}")
         seen[place] = member
+
+
+def _place(address: str) -> tuple[str, int]:
+    """Return host and port in one spelling, to be compared. Nobody is asked for names."""
+    host, port = split_address(address)
+    host = host.lower().strip("[]")
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return THIS_HOST if host == "localhost" else host, port
+    if isinstance(ip, ipaddress.IPv6Address):
+        ip = ip.ipv4_mapped or ip
+    if ip.is_unspecified:
+        return EVERY_HOST, port
+    return THIS_HOST if ip == ipaddress.IPv6Address("::1") else str(ip), port

@@ -116,7 +116,8 @@ class GroupConfig(Section):
             members reach it. It cannot change later.
         clients: The address where clients reach each member. Default: `members`.
         links: The address where the other members reach each member's links, over which they
-            replicate the log. Default: `members`, each with the port above its own.
+            replicate the log. Default: `members`, each with the port above its own. It must be
+            given when `link_listen` has another port than that.
         member: This process's id in the group. Default: the top-level `member`.
         folder: The folder of the group's data. Default: the group's name within the top-level
             `folder`.
@@ -382,7 +383,8 @@ class MemberConfig(Section):
         member: This process's id. It is the same in each group unless the group says otherwise.
         listen: The address to serve on.
         link_listen: The address to take the links of the other members on. Default: the host of
-            `listen` and the port above.
+            `listen` and the port above. Any port but the one above this member's in `members`
+            needs `links`, so that the others dial it.
         folder: Folder of all data. A relative one is relative to the configuration file.
         name_servers: The addresses of all name servers. Without any, the process registers nowhere
             and knows only the groups of this configuration.

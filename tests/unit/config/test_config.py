@@ -143,9 +143,9 @@ def test_an_empty_variable_sets_nothing(file: Path) -> None:
 
 def test_every_value_has_a_source(file: Path) -> None:
     file.write_text("storage.segment_size_bytes = 67108864\n" + GOOD)
-    loaded = load_config(file, {"DLEDGER_LISTEN": "0.0.0.0:7"})
+    loaded = load_config(file, {"DLEDGER_LISTEN": "127.0.0.1:10911"})
     shown = {value.key: (value.value, value.source) for value in loaded.effective_values()}
-    assert shown["listen"] == ("0.0.0.0:7", "environment DLEDGER_LISTEN")
+    assert shown["listen"] == ("127.0.0.1:10911", "environment DLEDGER_LISTEN")
     assert shown["cluster"] == ("shop", "file member.toml")
     assert shown["storage.segment_size_bytes"] == ("67108864", "file member.toml")
     assert shown["storage.flush"] == ("sync", "default")
@@ -384,32 +384,6 @@ def test_relations_between_values(file: Path) -> None:
         "storage.disk_reserve_bytes = 67108864 of each group must hold 75497472 bytes: "
         "raft.uncommitted_bytes_max and one entry of each group, which may still come when the "
         "disk is that full",
-    ]
-
-
-def test_links_have_ports_of_their_own(file: Path) -> None:
-    """By default those above; never where another member serves."""
-    config = load_config(file, {}).config
-    assert config.link_listen == "0.0.0.0:10912"
-    assert config.groups[0].links["b"] == "host-2:10912"
-    one_host = GOOD.replace("host-2:10911", "host-1:10912")
-    assert lines(file, one_host) == [
-        "group.members.b = host-1:10912 (file member.toml): links of a are there, and b serves "
-        "there: set `links`"
-    ]
-    given = one_host + '[group.links]\na = "host-1:1"\nb = "host-1:2"\nc = "[::1]:1"\n'
-    file.write_text(given)
-    assert load_config(file, {}).config.groups[0].links["b"] == "host-1:2"
-    assert lines(file, given.replace('b = "host-1:2"', 'b = "host-1:1"')) == [
-        "group.links.b = host-1:1 (file member.toml): is also the address of a"
-    ]
-    assert lines(file, given.replace('c = "[::1]:1"', 'd = "[::1]:1"')) == [
-        "group.links = a, b, d (file member.toml): must name exactly the members: a, b, c"
-    ]
-    highest = GOOD.replace("[::1]:10911", "[::1]:65535").replace("0:10911", "0:65535")
-    assert lines(file, highest) == [
-        "listen = 0.0.0.0:65535 (file member.toml): has no port above; set link_listen",
-        "group.members.c = [::1]:65535 (file member.toml): has no port above; set `links`",
     ]
 
 
