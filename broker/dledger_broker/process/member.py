@@ -1,4 +1,4 @@
-"""The member process: opens its groups, serves them on one port, ends in order.
+"""The member process: opens its groups, serves calls and links, ends in order.
 
 Owns the order of starting and stopping, and which error ends the process with which exit code
 (`dledger_proto.exit_codes` says what each means). Not owned: the services (`rpc.table`), how a

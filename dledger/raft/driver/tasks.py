@@ -9,8 +9,8 @@ AGAIN_SECONDS: Final = 0.1
 async def end_task(task: "asyncio.Task[Any] | None") -> None:
     """Cancel a task and wait until it has ended, whatever it ends with.
 
-    A cancellation that meets a gRPC call while the call is being prepared is swallowed by gRPC
-    (its own task takes it, and returns as if nothing were), so one request is not enough.
+    One request is not enough for a task that calls gRPC: a cancellation that meets a call while it
+    is being prepared is swallowed (gRPC's own task takes it, and returns as if nothing were).
     """
     while task is not None and not task.done():
         task.cancel()

@@ -170,9 +170,9 @@ class Elections:
             self._is_doubted = False
 
     def dial_failed(self, peer: MemberId) -> None:
-        """The redial was refused: no process listens there (D17)."""
+        """The first dial after a link was refused, or not answered in time (D17)."""
         if self._context.engine.leader == peer:
-            self._lose_leader("redial refused")
+            self._lose_leader("redial failed")
 
     def _lose_leader(self, why: str) -> None:
         context = self._context

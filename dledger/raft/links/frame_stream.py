@@ -24,7 +24,8 @@ SILENT_SECONDS: Final = 10
 """The kernel asks a peer that has sent nothing for so long whether it is there..."""
 UNANSWERED_SECONDS: Final = 1
 """...and gives the connection up after so long without an answer; sent data, too. Retransmission
-timers, of minutes, would keep a connection to a machine that is gone."""
+timers, of minutes, would keep a connection to a machine that is gone. A peer that stands still with
+a full receive buffer is given up so, too."""
 SIZE: Final = struct.Struct("<I")
 
 

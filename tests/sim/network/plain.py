@@ -3,7 +3,8 @@
 Owns: transports in memory, on the streams of `wire.py`. What one write gives travels as one piece,
 and arrives in pieces of any size. What the dialler sends after its first piece is a frame of a Raft
 link for the weather (`path.py`). The kernel asks silent peers whether they are there; it answers
-for a process that stands still.
+for a process that stands still. Linux, with TCP_USER_TIMEOUT, does not when such a process has full
+buffers; the kernel here does.
 """
 
 import asyncio
