@@ -125,7 +125,8 @@ class PeerListener:
         try:
             group, sender, target = self.greet(parse_greeting(frame))
         except (BadGreeting, DledgerError) as error:
-            self.say_once("link_refused", str(error), stream.peer_address)
+            if self._targets:  # or this member is still opening its groups: peers dial again
+                self.say_once("link_refused", str(error), stream.peer_address)
             stream.write([encode_answer(str(error))])
             stream.close("refused", at_once=False)
             return

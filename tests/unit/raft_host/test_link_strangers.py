@@ -298,6 +298,21 @@ def test_a_stranger_that_is_gone_before_it_is_taken_is_no_error() -> None:
     asyncio.run(run())
 
 
+def test_a_peer_that_dials_before_the_groups_are_open_is_refused_without_a_line() -> None:
+    """It dials again. Every start would warn of it."""
+
+    async def run() -> None:
+        side = Side(B, A, free_port())
+        await side.listener.listen(f"127.0.0.1:{side.port}")
+        caller = await Caller.dial(side.port)
+        assert "none yet" in await caller.greet(GREETING)
+        caller.close()
+        assert side.trace.events == []
+        side.stop()
+
+    asyncio.run(run())
+
+
 def test_a_closed_listener_takes_nothing_that_waited() -> None:
     """Or a peer's link would be up to a member that has ended, after a start in this process."""
 
