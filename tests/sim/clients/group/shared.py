@@ -209,13 +209,16 @@ class Shared:
         return self.records.why_not_done(self._times_ms())
 
     def _times_ms(self) -> dict[str, int]:
-        """Return the time of broker groups in which clocks were wrong: it may stand still (D8)."""
+        """Return the time of broker groups in which clocks were wrong: it may stand still (D8).
+
+        It does when stamps ran ahead, until the true time has come up to them.
+        """
         times: dict[str, int] = {}
         for group in self._world.groups.values():
             leader = group.leader
             if group.invariants.stamps.any_was_wrong and leader and leader.process:
                 time_ms = leader.process.host.time_ms or 0
-                if time_ms < group.true_ms() - STANDS_STILL_MS:
+                if abs(time_ms - group.true_ms()) > STANDS_STILL_MS:
                     times[group.name] = time_ms
         return times
 
