@@ -19,7 +19,8 @@ from typing import Any, Final
 from dledger.state.commands.registry import COMMANDS, FORMS
 from dledger_broker.config.checks import LEAST_BYTES
 from dledger_broker.config.load import environment_name, type_name
-from dledger_broker.config.model import GroupConfig, MemberConfig, Section
+from dledger_broker.config.model import GroupConfig, MemberConfig
+from dledger_broker.config.sections import Section
 from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, PushConfig
 from dledger_client.errors import error_of
 from dledger_client.latency import LatencyTable

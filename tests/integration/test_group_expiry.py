@@ -14,7 +14,7 @@ import pytest
 from dledger.state.counted_time import COUNTED_AT_ONCE_MAX_MS
 from dledger.state.producers.expiry import ExpireProducers
 from dledger_broker.cluster import group_expiry
-from dledger_broker.config.model import ConsumerGroupsConfig
+from dledger_broker.config.sections import ConsumerGroupsConfig
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.process.member import Member as Process
 from dledger_broker.process.platform import of_this_machine

@@ -9,13 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from dledger_broker.config.model import (
-    GroupConfig,
-    MemberConfig,
-    RaftConfig,
-    StateConfig,
-    StorageConfig,
-)
+from dledger_broker.config.model import GroupConfig, MemberConfig
+from dledger_broker.config.sections import RaftConfig, StateConfig, StorageConfig
 from dledger_broker.process.member import Member as Process
 from dledger_broker.process.platform import of_this_machine
 from dledger_proto.errors import Code

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dledger_broker.cli import main
-from dledger_broker.config.model import RETENTION_DEFAULT_MS
+from dledger_broker.config.sections import RETENTION_DEFAULT_MS
 from dledger_client import AsyncAdmin, AsyncProducer, InvalidRequest, StartFrom
 from dledger_proto.errors import Code
 from dledger_proto.v1 import broker_pb2 as pb

@@ -7,7 +7,7 @@ nothing; a power cut may, and the script says so to the observer.
 from dledger.log.commit_log import CommitLog
 from dledger.raft.durability import CHECKPOINT_IDLE_SECONDS
 from dledger.types import FlushMode
-from dledger_broker.config.model import StorageConfig
+from dledger_broker.config.sections import StorageConfig
 from tests.scenarios.stage import Stage
 from tests.sim.disk.disk import SimFileSystem
 

@@ -1,6 +1,7 @@
 """The configuration of a member.
 
-checks  The relations between the values of a configuration, and how a problem is written
-load    Reading a member's configuration
-model   The configuration of a member process
+checks    The relations between the values of a configuration, and how a problem is written
+load      Reading a member's configuration
+model     The configuration of a member process
+sections  The sections of a member's configuration, and the rules of single values
 """

@@ -15,7 +15,8 @@ from dledger_proto.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
 from dledger_proto.network.addresses import PORT_MAX, next_port, split_address
 
 if TYPE_CHECKING:
-    from dledger_broker.config.model import GroupConfig, MemberConfig, RaftConfig
+    from dledger_broker.config.model import GroupConfig, MemberConfig
+    from dledger_broker.config.sections import RaftConfig
 
 EVERY_HOST: Final = "0.0.0.0"
 THIS_HOST: Final = "127.0.0.1"

@@ -24,7 +24,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from dledger_broker.config.checks import ConfigError, Problem
-from dledger_broker.config.model import GroupConfig, MemberConfig, Section
+from dledger_broker.config.model import GroupConfig, MemberConfig
+from dledger_broker.config.sections import Section
 
 ENVIRONMENT_PREFIX: Final = "DLEDGER_"
 VALUE_SHOWN_LENGTH_MAX: Final = 80
@@ -37,6 +38,8 @@ _SHORT_KEYS: Final = {"group.name": "group"} | {f"group.{name}": name for name i
 """The short names of the keys of the one group in variables."""
 INSIDE_VARIABLE: Final = ENVIRONMENT_PREFIX + "INSIDE"
 """Tells commands that they run where the members run. A member ignores it."""
+TLS_VARIABLE: Final = ENVIRONMENT_PREFIX + "TLS_FOLDER"
+"""The folder for TLS, of a member and of commands."""
 
 _DERIVED: Final = {
     "control_group", "group.member", "group.clients", "group.links", "group.folder", "link_listen",
@@ -374,6 +377,7 @@ def _parse(text: str, kind: type[Any]) -> object:
 def _resolve_folders(raw: Raw, base: Path, sources: Mapping[str, str]) -> None:
     """Make relative folders of a file relative to the file, wherever the process starts."""
     tables: list[tuple[str, Raw]] = [("folder", raw), ("group.folder", raw.get("group", {}))]
+    tables += [("tls.folder", raw.get("tls", {}))]
     tables += [("groups", group) for group in raw.get("groups", []) if isinstance(group, dict)]
     for key, table in tables:
         value = table.get("folder")

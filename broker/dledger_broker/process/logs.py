@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from typing import Final, TextIO
 
 from dledger.clock import Clock
-from dledger_broker.config.model import LogConfig, LogFormat
+from dledger_broker.config.sections import LogConfig, LogFormat
 from dledger_namesrv import logs
 
 QUIET_SECONDS: Final = 10.0

@@ -38,7 +38,7 @@ from dledger.repair.scan import MISSING, Damage, Kind, scan, scan_at
 from dledger.repair.small_files import damaged_files
 from dledger.types import LogIndex, Position
 from dledger_broker.cluster.channels import Channels
-from dledger_broker.config.model import ScrubConfig
+from dledger_broker.config.sections import ScrubConfig
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.refill.givers import givers_of

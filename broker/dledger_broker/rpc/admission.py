@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
-from dledger_broker.config.model import AdmissionConfig
+from dledger_broker.config.sections import AdmissionConfig
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import KIB
 

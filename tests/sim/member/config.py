@@ -12,10 +12,9 @@ from pydantic import PrivateAttr
 
 from dledger.log.settings import LogSettings
 from dledger.raft.api import GroupSettings
-from dledger_broker.config.model import (
+from dledger_broker.config.model import GroupConfig, MemberConfig
+from dledger_broker.config.sections import (
     ConsumerGroupsConfig,
-    GroupConfig,
-    MemberConfig,
     RaftConfig,
     RefillConfig,
     ScrubConfig,

@@ -13,7 +13,7 @@ from dledger.state.queries import Queries
 from dledger.types import Buffer, EntryKind, MemberId, OnSettled, Settled, Term
 from dledger_broker.append.router import PendingBatch
 from dledger_broker.append.write_rule import WriteRule
-from dledger_broker.config.model import AdmissionConfig
+from dledger_broker.config.sections import AdmissionConfig
 from dledger_broker.group.commands import Commands
 from dledger_broker.group.group_view import GroupNames
 from dledger_broker.rpc.admission import AdmissionControl, Bound

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from dledger_broker.config.model import AdmissionConfig
+from dledger_broker.config.sections import AdmissionConfig
 from dledger_broker.rpc.admission import (
     FETCH_FRAME_MIN,
     WAITERS_MAX,

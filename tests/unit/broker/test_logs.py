@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from dledger_broker.cli.output import print_error
-from dledger_broker.config.model import LogConfig, LogFormat
+from dledger_broker.config.sections import LogConfig, LogFormat
 from dledger_broker.process.logs import set_up_logs
 from dledger_namesrv.logs import set_up_logs as set_up_name_server_logs
 

@@ -10,7 +10,8 @@ import structlog
 from dledger.log.errors import DamagedFile, LogFailed, NewerFormat
 from dledger.state.commands.registry import UnknownCommand
 from dledger.store.store import DamagedStore, NewerStore, StoreFailed
-from dledger_broker.config.model import GroupConfig, LogConfig, MemberConfig
+from dledger_broker.config.model import GroupConfig, MemberConfig
+from dledger_broker.config.sections import LogConfig
 from dledger_broker.process.logs import Quiet, set_up_logs
 from dledger_broker.process.member import STARTS_ANEW, Member, exit_code_of
 from dledger_broker.process.platform import of_this_machine

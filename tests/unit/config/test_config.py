@@ -15,7 +15,8 @@ from dledger_broker.config.load import (
     nearest_key,
     type_name,
 )
-from dledger_broker.config.model import MemberConfig, RaftConfig
+from dledger_broker.config.model import MemberConfig
+from dledger_broker.config.sections import RaftConfig
 from dledger_broker.local.cluster import LocalCluster
 from tests.unit.config.support import GOOD, lines
 

@@ -4,7 +4,7 @@ import pytest
 
 from dledger.state.topics.layout import check_layout
 from dledger.state.values import LayoutPart
-from dledger_broker.config.model import check_broker_group
+from dledger_broker.config.sections import check_broker_group
 from dledger_proto.errors import DledgerError
 
 
