@@ -148,6 +148,7 @@ class Giving:
             )
         last = min(view.host.group.commit_index, log.durable_index)
         base = log.base
+        left = _size_between(view, index, last)
         await stream.send(
             pb.ReadLogPart(
                 group_id=log.group_id,
@@ -156,7 +157,7 @@ class Giving:
                 ),
                 first_index=index,
                 commit_index=last,
-                left_bytes=log.size_between(LogIndex(index), last) if index <= last else 0,
+                left_bytes=left,
             )
         )
         sent = 0
@@ -171,7 +172,7 @@ class Giving:
         if index < log.first_index:
             raise DledgerError(Code.HEAD_TRIMMED, f"the log begins at entry {log.first_index} now")
         # `payload` knows nothing of the commit index: bound it by bytes.
-        size = min(FRAME_SIZE_TARGET, log.size_between(LogIndex(index), last))
+        size = min(FRAME_SIZE_TARGET, _size_between(view, index, last))
         try:
             payload = log.payload(LogIndex(index), size)
             if payload.buffers is not None:
@@ -270,6 +271,20 @@ class Giving:
         worker = self._workers.pop(group, None)
         if worker is not None:
             await asyncio.get_running_loop().run_in_executor(None, worker.stop)
+
+
+def _size_between(view: GroupView, index: int, last: LogIndex) -> int:
+    """Return the bytes of some entries; STORAGE_FAILED, and the host knows, when they are damaged.
+
+    It may read headers from the disk.
+    """
+    if index > last:
+        return 0
+    try:
+        return view.log.size_between(LogIndex(index), last)
+    except STORAGE_ERRORS as error:
+        view.host.failed(error)
+        raise DledgerError(Code.STORAGE_FAILED, str(error)) from error
 
 
 def _said_in(context: raw.RawContext) -> dict[str, str]:

@@ -13,9 +13,10 @@ import pytest
 
 from dledger.clock import SystemClock
 from dledger.files import OsFileSystem
+from dledger.log.errors import DamagedLog
 from dledger.raft.driver.worker import ThreadWorker
 from dledger.refill.state_dump import read_dump
-from dledger.types import LogIndex, MemberId
+from dledger.types import LogIndex, MemberId, Position
 from dledger_broker.refill.giving import CHUNK_BYTES, Given, Giving
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc import raw
@@ -215,6 +216,22 @@ def test_damage_ends_the_giver(world: World) -> None:
     cast("Any", world.giving._groups["g1"].view).log = member.log
     with pytest.raises(Aborted, match="STORAGE_FAILED"):
         world.log()
+    assert world.failures
+
+
+def test_damage_where_entries_are_looked_for_ends_the_giver(world: World) -> None:
+    """Where an entry lies is read from the disk, too."""
+
+    class Damaged:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.member.log, name)
+
+        def size_between(self, first: LogIndex, _last: LogIndex) -> int:
+            raise DamagedLog("log/1", Position(first), "READ", "short")
+
+    cast("Any", world.giving._groups["g1"].view).log = Damaged()
+    with pytest.raises(Aborted, match="STORAGE_FAILED"):
+        world.log(from_index=20)
     assert world.failures
 
 
