@@ -1,6 +1,7 @@
 """A connection to the port on which members take links, made by hand."""
 
 import asyncio
+import ssl
 from typing import Final
 
 from dledger.raft.links.frame_stream import SIZE
@@ -19,8 +20,8 @@ class Caller:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def dial(cls, port: int) -> "Caller":
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
+    async def dial(cls, port: int, tls: ssl.SSLContext | None = None) -> "Caller":
+        return cls(*await asyncio.open_connection("127.0.0.1", port, ssl=tls))
 
     def send(self, data: bytes) -> None:
         self._writer.write(data)

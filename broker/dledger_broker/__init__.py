@@ -15,6 +15,7 @@ read/        Reading: fetch streams, lookups, plans, the log for comparison
 refill/      Log and state for a peer that replication cannot fill, and from one
 repair/      Damage on the own disk is looked for, and mended by peers
 rpc/         The gRPC services of a member
+security/    Who may do what: certificates
 snapshots/   Snapshots of a running member, beside its data
 timers/      What the leader of a group puts into queues when its time has come
 usecases/    What callers can ask of a member, whatever the API

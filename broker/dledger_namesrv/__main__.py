@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dledger_namesrv.logs import set_up_logs
 from dledger_namesrv.service import NameServerSettings, PortTaken, serve
 from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.network.tls import TlsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,18 +28,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=defaults.lease_seconds,
         help="a member silent for longer is dropped (%(default)s)",
     )
+    parser.add_argument("--tls-folder", default="", help="with ca.crt, tls.crt and tls.key")
     parser.add_argument("--log-format", choices=("console", "json"), default="console")
     given = parser.parse_args(arguments)
     if not 0.1 <= given.lease_seconds <= 3600:
         parser.error(f"--lease-seconds: {given.lease_seconds}, must be 0.1 to 3600")
     set_up_logs(json=given.log_format == "json")
-    return run(NameServerSettings(given.listen, given.cluster, given.lease_seconds))
+    return run(
+        NameServerSettings(given.listen, given.cluster, given.lease_seconds, given.tls_folder)
+    )
 
 
 def run(settings: NameServerSettings) -> int:
     """Serve until a signal; return the exit code."""
     try:
         asyncio.run(serve(settings))
+    except TlsError as error:
+        print(f"error: --tls-folder: {error}", file=sys.stderr)  # noqa: T201
+        return Exit.BAD_INPUT
     except PortTaken as error:
         remedy = "stop the process that uses it or choose another --listen"
         print(f"error: {error}; {remedy}", file=sys.stderr)  # noqa: T201

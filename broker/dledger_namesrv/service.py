@@ -17,7 +17,9 @@ import structlog
 
 from dledger_namesrv.registry import LEASE_SECONDS, Names, Registry
 from dledger_proto.errors import Code, DledgerError, invalid
-from dledger_proto.rpc.aio import make_server
+from dledger_proto.names import printable
+from dledger_proto.network.tls import TlsFolder, member_name, names_of_caller
+from dledger_proto.rpc.aio import make_server, take_port
 from dledger_proto.rpc.raw import (
     MESSAGE_SIZE_OPTIONS,
     RawContext,
@@ -55,11 +57,13 @@ class NameServerSettings:
         listen: The address to serve on.
         cluster: The one cluster to serve. Empty: the cluster of the first member that registers.
         lease_seconds: The name server drops a member that is silent for longer. From 0.1 to 3600.
+        tls_folder: The folder with `ca.crt`, `tls.crt` and `tls.key`. Empty: no TLS.
     """
 
     listen: str = "0.0.0.0:9876"
     cluster: str = ""
     lease_seconds: float = LEASE_SECONDS
+    tls_folder: str = ""
 
 
 class PortTaken(Exception):
@@ -69,8 +73,12 @@ class PortTaken(Exception):
 class NameServerService:
     """Turns streams into calls of the registry, and its changes into pushes."""
 
-    def __init__(self, registry: Registry, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, registry: Registry, clock: Callable[[], float], *, proves: bool = False
+    ) -> None:
+        """`proves`: a member registers only under the name that its certificate has."""
         self._registry = registry
+        self._proves = proves
         self._clock = clock
         self._changed = asyncio.Event()
         self._told_version = registry.version
@@ -83,12 +91,16 @@ class NameServerService:
     async def register(self, stream: AsyncIterator[bytes], context: RawContext) -> None:
         """Serve /dledger.v1.Registry/Register until the stream ends."""
         try:
-            await self._answer_all(stream, within_stall_limit(context.write, "register again"))
+            names = names_of_caller(context.auth_context()) if self._proves else None
+            write = within_stall_limit(context.write, "register again")
+            await self._answer_all(stream, write, names)
         except DledgerError as error:
             _log.warning("registration refused", reason=str(error), peer=context.peer())
             await abort(context, error)  # may wait for a peer that reads nothing; no place is held
 
-    async def _answer_all(self, stream: AsyncIterator[bytes], write: Send) -> None:
+    async def _answer_all(
+        self, stream: AsyncIterator[bytes], write: Send, names: frozenset[str] | None
+    ) -> None:
         if self._registrations >= REGISTRATIONS_MAX:
             raise DledgerError(
                 Code.BUSY, f"the limit of {REGISTRATIONS_MAX} registrations is reached"
@@ -97,7 +109,9 @@ class NameServerService:
         session = self._registry.open_session()
         try:
             async for data in stream:
-                answer = self._take(session, parsed(Registration, data))
+                registration = parsed(Registration, data)
+                _check_proof(registration, names)
+                answer = self._take(session, registration)
                 await write(answer.SerializeToString())
         finally:
             self._registrations -= 1
@@ -218,11 +232,25 @@ class NameServerService:
         )
 
 
+def _check_proof(registration: Registration, names: frozenset[str] | None) -> None:
+    """Raise WRONG_CLUSTER when the certificate's `names` are not those of the member."""
+    said = member_name(registration.cluster, registration.group, registration.member)
+    if names is not None and said not in names:
+        held = ", ".join(sorted(names)) or "no name of dledger"
+        raise DledgerError(
+            Code.WRONG_CLUSTER, f"the certificate is of {printable(held)}, not of {printable(said)}"
+        )
+
+
 def _names(data: bytes) -> Names:
     request = parsed(RoutesRequest, data)
     if len(request.topics) > NAMES_PER_REQUEST_MAX:
         raise invalid(f"topics: {len(request.topics)} names, at most {NAMES_PER_REQUEST_MAX}")
     return frozenset(request.topics)
+
+
+def _tls_problem(reason: str) -> None:
+    _log.warning("changed TLS files are not used", reason=reason)
 
 
 class NameServer:
@@ -240,11 +268,12 @@ class NameServer:
             lease=settings.lease_seconds,
             note=lambda event, fields: _log.info(event, **fields),
         )
+        self._tls = TlsFolder(settings.tls_folder, _tls_problem) if settings.tls_folder else None
         self.port = 0
 
     async def start(self) -> None:
         """Listen; PortTaken when the address cannot be had."""
-        service = NameServerService(self.registry, self._clock)
+        service = NameServerService(self.registry, self._clock, proves=self._tls is not None)
         server = make_server(
             options=[
                 ("grpc.so_reuseport", 0),  # or a second process would take half of the calls
@@ -260,7 +289,7 @@ class NameServer:
             service.handlers()
         )
         try:
-            self.port = server.add_insecure_port(self._settings.listen)
+            self.port = take_port(server, self._settings.listen, self._tls)
         except RuntimeError:
             self.port = 0
         if not self.port:

@@ -65,6 +65,8 @@ class ConnectionConfig:
         keepalive_ms: The client probes a connection that was silent for this time.
         keepalive_timeout_ms: The client closes a connection whose probe is not answered in this
             time.
+        tls_folder: The folder with `ca.crt`, `tls.crt` and `tls.key`, for a cluster that has TLS.
+            Changed files are used for new connections, without a restart. Empty: no TLS.
         inside: Use the addresses by which members reach each other, not the published ones. For
             clients within the members' container network.
     """
@@ -74,6 +76,7 @@ class ConnectionConfig:
     connect_timeout_ms: int = _limited(1_000, 10, 60_000)
     keepalive_ms: int = _limited(10_000, 1_000, 3_600_000)
     keepalive_timeout_ms: int = _limited(3_000, 100, 600_000)
+    tls_folder: str = ""
     inside: bool = False
 
     def __post_init__(self) -> None:

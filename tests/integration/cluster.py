@@ -19,7 +19,9 @@ import grpc.aio
 from dledger_broker.local.cluster import LocalCluster, Setting
 from dledger_proto.batch.codec import BatchView, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import DledgerError
+from dledger_proto.network.tls import TlsFolder
 from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import open_channel
 from dledger_proto.rpc.frames import (
     AnswerRow,
     FetchFrame,
@@ -274,6 +276,7 @@ async def running_cluster(
     members: int = 3,
     start: bool = True,
     cluster_name: str = "local",
+    secure: bool = False,
     **settings: Setting,
 ) -> AsyncIterator[Cluster]:
     """Run a cluster for the length of a block. Settings: `storage__flush="async"`."""
@@ -282,14 +285,16 @@ async def running_cluster(
         cluster_name,
         members=members,
         settings={key.replace("__", "."): value for key, value in settings.items()},
+        secure=secure,
         die_with_owner=True,
     )
     local.prepare()
+    keys = TlsFolder(local.tls_folder).current() if secure else None
     cluster = Cluster(local)
     options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
     for name in local.member_names:
         address = local.address(name)
-        channel = grpc.aio.insecure_channel(address, options=[*raw.MESSAGE_SIZE_OPTIONS, *options])
+        channel = open_channel(address, [*raw.MESSAGE_SIZE_OPTIONS, *options], keys)
         cluster.by_name[name] = Member(name, address, channel, local.group)
     try:
         if start:

@@ -10,4 +10,5 @@ rewrite    Re-introducing a bug: a function of the product with one piece of its
 core/      Known bugs of Raft, the log and the disk
 data/      Known bugs of the state, calls, exports and decoding
 delivery/  Known bugs of delivery: from stored to done
+security/  Known bugs of who may do what
 """

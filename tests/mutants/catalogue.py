@@ -30,6 +30,7 @@ from tests.mutants.delivery.expiry_bugs import EXPIRY_BUGS
 from tests.mutants.delivery.progress_bugs import PROGRESS_BUGS
 from tests.mutants.delivery.schedule_bugs import SCHEDULE_BUGS
 from tests.mutants.mutant import Mutant
+from tests.mutants.security.tls_bugs import TLS_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
     *REFILL_BUGS, *REPAIR_BUGS, *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS,
@@ -37,6 +38,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *FORGETTING_BUGS, *TRUST_BUGS, *LINK_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *CONSUMER_BUGS, *COORDINATION_BUGS, *GROUP_BUGS, *TIMER_BUGS,
     *PROGRESS_BUGS, *SCHEDULE_BUGS, *EXPIRY_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,
+    *TLS_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

@@ -22,6 +22,7 @@ packages at the top.
     messages/   Commands that send and read messages
     offline/    Commands about a stopped member's data folder
     processes/  Commands that run processes: members, name servers, a local cluster, the demo
+    security/   Commands about who may do what
 """
 
 import sys

@@ -54,6 +54,7 @@ COMMANDS: Final = {
     "inspect": "offline.inspect",
     "repair": "offline.repair",
     "config": "processes.config",
+    "tls": "security.tls",
     "bench": "messages.bench",
     "demo": "processes.demo",
 }

@@ -18,12 +18,13 @@ import grpc
 import typer
 
 from dledger_broker.cli.output import CommandFailed, bad_input
-from dledger_broker.config.load import INSIDE_VARIABLE
+from dledger_broker.config.load import INSIDE_VARIABLE, TLS_VARIABLE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
 from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.network.addresses import check_address, split_address
-from dledger_proto.rpc.raw import CHANNEL_OPTIONS, sync_unary
+from dledger_proto.network.tls import TlsError, TlsFolder
+from dledger_proto.rpc.raw import CHANNEL_OPTIONS, open_sync_channel, sync_unary
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import DescribeTopicRequest, StatusReply, StatusRequest, Topic
 from dledger_proto.v1.broker_pb2_grpc import AdminStub
@@ -87,12 +88,27 @@ def is_inside() -> bool:
     return text.lower() in {"1", "true"}
 
 
+def open_tls() -> TlsFolder | None:
+    """Return the files for TLS, or None; end the command when they cannot be used."""
+    folder = tls_folder()
+    try:
+        return TlsFolder(folder) if folder else None
+    except TlsError as error:
+        bad_input(f"{TLS_VARIABLE}: {error}")
+
+
+def tls_folder() -> str:
+    """Return the folder with the files for TLS; empty without TLS."""
+    return os.environ.get(TLS_VARIABLE, "")
+
+
 class Cluster:
     """A cluster as one command sees it. Channels are closed at the end of the `with`."""
 
     def __init__(self, name_servers: str, timeout: float) -> None:
         self._name_servers = parse_name_servers(name_servers)
         self._inside = is_inside()
+        self._tls = open_tls()
         self._own_addresses: dict[str, str] = {}
         """The address for peers, by the published address; filled only inside."""
         self._deadline = time.monotonic() + timeout
@@ -241,7 +257,7 @@ class Cluster:
             return channel
         if not is_reachable(address, min(CONNECT_SECONDS_MAX, self._left())):
             return None
-        channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        channel = open_sync_channel(address, CHANNEL_OPTIONS, self._tls)
         self._stack.callback(channel.close)
         self._channels[address] = channel
         return channel

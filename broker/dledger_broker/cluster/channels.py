@@ -4,14 +4,12 @@ Not owned: the links of the Raft groups (`dledger.raft.links.peer_link`), which 
 their own.
 """
 
-import asyncio
 from typing import Final
 
-import grpc.aio
-
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
+from dledger_proto.network.tls import TlsFolder
 from dledger_proto.rpc import raw
-from dledger_proto.rpc.aio import open_channel
+from dledger_proto.rpc.aio import ChannelTable
 
 GROUP_KEY: Final = "dledger-group"
 """Call metadata: the group of the process that the call is for."""
@@ -34,21 +32,8 @@ def client_options() -> list[tuple[str, int]]:
     ]
 
 
-class Channels:
-    """One channel per address, opened at first use and kept."""
+class Channels(ChannelTable):
+    """The channels of a member to the others, and to name servers."""
 
-    def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
-
-    def to(self, address: str) -> grpc.aio.Channel:
-        """Return the channel to "host:port"."""
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = open_channel(address, options=client_options())
-            self._channels[address] = channel
-        return channel
-
-    async def close(self) -> None:
-        """Close all."""
-        channels, self._channels = self._channels, {}
-        await asyncio.gather(*(channel.close(None) for channel in channels.values()))
+    def __init__(self, tls: TlsFolder | None = None) -> None:
+        super().__init__(client_options(), tls)

@@ -7,6 +7,7 @@ Owns the folder layout, the ports, the configuration files and the processes; us
     folder/<member>/config.toml   what the member is told
     folder/<member>/data/         its log and state
     folder/<process>.log          what it printed
+    folder/tls/                   with TLS: the authority, and a folder for each process
 """
 
 import fcntl
@@ -21,8 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dledger_proto.network.ports import free_ports
+from dledger_proto.network.tls import client_name, member_name, name_server_name
 
 NAME_SERVER = "namesrv"
+CLIENT = "local"
+LOCAL_HOSTS = ("localhost", "127.0.0.1")
 STOP_SECONDS = 10.0
 """How long a process may take to end after SIGTERM before it is killed."""
 
@@ -76,6 +80,8 @@ class LocalCluster:
     """Port of the name server, the members follow, and then their links; 0: any free ports."""
     settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
     """Further keys of every member's configuration, dotted: {"storage.flush": "async"}."""
+    secure: bool = False
+    """TLS on every port and connection, with an authority of the cluster's own."""
     die_with_owner: bool = False
     """True: processes get SIGTERM when the thread that started them ends (Linux)."""
     ports: dict[str, int] = field(default_factory=dict[str, int])
@@ -125,9 +131,35 @@ class LocalCluster:
         else:
             self._choose_ports()
             self._write(record)
+        if self.secure:
+            self._make_certificates()
         for name in self.member_names:
             (self.folder / name).mkdir(exist_ok=True)
             (self.folder / name / "config.toml").write_text(self._config(name))
+
+    @property
+    def tls_folder(self) -> str:
+        """The folder for clients, with TLS; else empty."""
+        return str((self._tls / f"client-{CLIENT}").absolute()) if self.secure else ""
+
+    @property
+    def _tls(self) -> Path:
+        return self.folder / "tls"
+
+    def _make_certificates(self) -> None:
+        """Make those that are missing."""
+        from dledger_broker.security.authority import AUTHORITY_FOLDER, Authority, Wanted
+
+        names = {name: [member_name(self.cluster, self.group, name)] for name in self.member_names}
+        names[NAME_SERVER] = [name_server_name(self.cluster)]
+        wanted = [Wanted(name, said, LOCAL_HOSTS) for name, said in names.items()]
+        wanted.append(Wanted(f"client-{CLIENT}", [client_name(self.cluster, CLIENT)]))
+        if not (self._tls / AUTHORITY_FOLDER).exists():
+            Authority.make(self.cluster).store(self._tls)
+        authority = Authority.load(self._tls)
+        for each in wanted:
+            if not (self._tls / each.folder).exists():
+                authority.issue(self._tls, each)
 
     def _choose_ports(self) -> None:
         members = [f"n{number}" for number in range(1, self.members + 1)]
@@ -143,6 +175,7 @@ class LocalCluster:
             "group": self.group,
             "ports": self.ports,
             "link_ports": self.link_ports,
+            "secure": self.secure,
         }
         beside = record.with_suffix(".new")
         beside.write_text(json.dumps(known, indent=1) + "\n")
@@ -155,6 +188,7 @@ class LocalCluster:
             self.cluster, self.group = str(known["cluster"]), str(known["group"])
             self.ports = _ports_in(known["ports"])
             self.link_ports = _ports_in(known.get("link_ports", {}))
+            self.secure = bool(known.get("secure", False))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             what = f"{type(error).__name__}: {error}"
             raise BadRecord(f"{record} is damaged: {what}") from error
@@ -271,10 +305,16 @@ class LocalCluster:
         tie = ["dledger_broker.local.child", str(os.getpid())] if self.die_with_owner else []
         if name == NAME_SERVER:
             command = ["dledger_namesrv", "--listen", self.address(name)]
+            if self.secure:
+                command += ["--tls-folder", str(self._tls / name)]
         else:
             config = self.folder / name / "config.toml"
             command = ["dledger_broker.cli", "broker", "--config", str(config)]
         return [sys.executable, "-m", *tie, *command]
+
+    def _settings(self, name: str) -> dict[str, Setting]:
+        tls = {"tls.folder": str((self._tls / name).absolute())} if self.secure else {}
+        return {**self.settings, **tls}
 
     def _config(self, name: str) -> str:
         lines = [
@@ -285,7 +325,7 @@ class LocalCluster:
             f"link_listen = {json.dumps(self.link_address(name))}",
             f"folder = {json.dumps(str((self.folder / name / 'data').absolute()))}",
             f"name_servers = [{json.dumps(self.name_server)}]",
-            *(f"{key} = {json.dumps(value)}" for key, value in self.settings.items()),
+            *(f"{key} = {json.dumps(value)}" for key, value in self._settings(name).items()),
             "",
             "[members]",
             *(f"{peer} = {json.dumps(self.address(peer))}" for peer in self.member_names),

@@ -51,6 +51,7 @@ from dledger_broker.timers.firing import TimerFiring
 from dledger_broker.timers.sending import ScheduleSending
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import DledgerError
+from dledger_proto.network.tls import TlsFolder
 
 HAND_OVER_SECONDS: Final = 2.0
 
@@ -69,8 +70,10 @@ class GroupRuntime:
         group: GroupConfig,
         platform: Platform,
         channels: Channels,
+        tls: TlsFolder | None = None,
     ) -> None:
         self._config = config
+        self._tls = tls
         self._group_config = group
         self._platform = platform
         self._channels = channels
@@ -199,24 +202,8 @@ class GroupRuntime:
         identity = LinkIdentity(
             config.cluster, names.group, names.member, self._folder.identity.incarnation
         )
-        settings = LinkSettings(
-            redial_timeout=config.raft.link_loss_redial_ms / 1000,
-            queue_bytes_max=config.raft.inflight_bytes_max + LINK_QUEUE_BYTES_SLACK,
-        )
         host = self.view.host
-        for peer, address in _by_member(self._group_config.links).items():
-            if peer != names.member:
-                self._links[peer] = PeerLink(
-                    identity,
-                    peer,
-                    address,
-                    host,
-                    self._log,
-                    self._platform.pool,
-                    self._platform.random,
-                    self._trace,
-                    settings,
-                )
+        self._make_links(identity)
         host.start(self._links)
         listener.add_group(
             names.group, LinkTarget(names.member, frozenset(self._links), host, self._links)
@@ -248,6 +235,27 @@ class GroupRuntime:
         self._begin("schedules", ScheduleSending(self.view).run)
         self._begin("carrying", Carrying(self.view).run)
         self._begin("compacting", Compacting(self.view).run)
+
+    def _make_links(self, identity: LinkIdentity) -> None:
+        raft = self._config.raft
+        settings = LinkSettings(
+            redial_timeout=raft.link_loss_redial_ms / 1000,
+            queue_bytes_max=raft.inflight_bytes_max + LINK_QUEUE_BYTES_SLACK,
+            tls=self._tls,
+        )
+        for peer, address in _by_member(self._group_config.links).items():
+            if peer != identity.member:
+                self._links[peer] = PeerLink(
+                    identity,
+                    peer,
+                    address,
+                    self.view.host,
+                    self._log,
+                    self._platform.pool,
+                    self._platform.random,
+                    self._trace,
+                    settings,
+                )
 
     def _begin(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
         self._loops.append(start_running(run, f"{what} {self.view.names.group}"))

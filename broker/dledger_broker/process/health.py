@@ -22,7 +22,8 @@ from google.protobuf.message import DecodeError
 
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import NO_SUCH_TOPIC, printable
-from dledger_proto.rpc.raw import CHANNEL_OPTIONS, sync_unary
+from dledger_proto.network.tls import TlsError, TlsFolder
+from dledger_proto.rpc.raw import CHANNEL_OPTIONS, open_sync_channel, sync_unary
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import StatusReply, StatusRequest
 from dledger_proto.v1.routes_pb2 import RoutesReply, RoutesRequest
@@ -54,8 +55,17 @@ def look(address: str = "", timeout: float = TIMEOUT_SECONDS) -> str:
             raise Unhealthy(f"{no_member}; {no_name_server}") from None
 
 
+def _tls() -> TlsFolder | None:
+    """Return the files for TLS that the environment names, as for a member."""
+    folder = os.environ.get("DLEDGER_TLS_FOLDER", "")
+    try:
+        return TlsFolder(folder) if folder else None
+    except TlsError as error:
+        raise Unhealthy(f"DLEDGER_TLS_FOLDER: {error}") from None
+
+
 def _ask(address: str, deadline: float) -> str:
-    with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+    with open_sync_channel(address, CHANNEL_OPTIONS, _tls()) as channel:
         try:
             return printable(_answer(address, channel, deadline))
         except DledgerError as error:

@@ -42,12 +42,14 @@ from dledger_broker.rpc.calls import Calls, HostedGroup
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
 from dledger_broker.rpc.table import services
+from dledger_broker.security.access import Access
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
+from dledger_proto.network.tls import TlsFolder
 from dledger_proto.rpc import raw
-from dledger_proto.rpc.aio import make_server
+from dledger_proto.rpc.aio import make_server, take_port
 
 SWITCH_INTERVAL_SECONDS: Final = 0.0005
 """How long the loop's thread may keep the interpreter while a worker waits whose sync has ended."""
@@ -109,7 +111,10 @@ class Member:
         self._config = config
         self._platform = platform
         self._admission = AdmissionControl(config.admission)
-        self._channels = Channels()
+        self._tls = (
+            TlsFolder(str(config.tls.folder), self._tls_problem) if config.tls.is_on else None
+        )
+        self._channels = Channels(self._tls)
         self._groups: dict[str, GroupRuntime] = {}
         self._followers: dict[str, TopicFollower] = {}
         self._coordinators: dict[str, Coordinator] = {}
@@ -120,18 +125,21 @@ class Member:
         self._starts_anew = self._wants_anew = False
         self._server = make_server(options=server_options())
         trace = LogTrace("", config.member, lambda: 0)
-        self._listener = PeerListener(config.cluster, trace)
+        self._listener = PeerListener(config.cluster, trace, self._tls)
         self._giving = Giving(self._listener.greet, platform.random)
         self._cluster_view = ClusterView(
             config.cluster, {group.name: dict(group.members) for group in config.groups}
         )
         self._log = structlog.get_logger().bind(member=config.member)
 
+    def _tls_problem(self, reason: str) -> None:
+        self._log.warning("changed TLS files are not used", reason=reason)
+
     async def start(self) -> None:
         """Open the groups and serve; returns when the port answers."""
         await self._listen()
         for group in self._config.groups:
-            runtime = GroupRuntime(self._config, group, self._platform, self._channels)
+            runtime = GroupRuntime(self._config, group, self._platform, self._channels, self._tls)
             runtime.open(self._failed)
             self._groups[group.name] = runtime
         self._add_services()
@@ -165,7 +173,7 @@ class Member:
         await _take_port(config.link_listen, lambda: self._listener.listen(config.link_listen))
 
     async def _take_own_port(self) -> None:
-        if not self._server.add_insecure_port(self._config.listen):
+        if not take_port(self._server, self._config.listen, self._tls):
             raise OSError("gRPC cannot take the port")
 
     def request_stop(self) -> None:
@@ -232,6 +240,7 @@ class Member:
             self._admission,
             self._channels,
             self._platform.clock,
+            access=Access(config.cluster, proves=self._tls is not None),
             control_group=config.control_group,
             control_addresses=self._control_addresses,
         )

@@ -31,6 +31,7 @@ from dledger_broker.read.batches import STORAGE_ERRORS
 from dledger_broker.refill.single_entries import entries_of
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_TARGET, KIB
+from dledger_proto.network.tls import names_of_caller
 from dledger_proto.rpc import raw, status
 from dledger_proto.rpc.stall import within_stall_limit
 from dledger_proto.v1 import peers_pb2 as pb
@@ -46,7 +47,7 @@ ROWS_A_LOOK: Final = 4_096
 """After so many rows the thread looks at the disk, and whether the dump is still wanted."""
 _DUMP_ID_SIZE: Final = 16
 
-Greet = Callable[[Mapping[str, str]], tuple[str, MemberId, LinkTarget]]
+Greet = Callable[[Mapping[str, str], frozenset[str]], tuple[str, MemberId, LinkTarget]]
 
 
 class _Dump:
@@ -121,7 +122,7 @@ class Giving:
 
     async def _read_entries(self, request: bytes, context: raw.RawContext) -> None:
         try:
-            group, _, _ = self._greet(_said_in(context))
+            group, _, _ = self._greet(_said_in(context), _names_in(context))
             given = self._groups[group]
             asked = status.parsed(pb.ReadEntriesRequest, request)
             write = within_stall_limit(context.write, "ask again")
@@ -131,7 +132,7 @@ class Giving:
             await status.abort(context, error)
 
     def _begin(self, context: raw.RawContext) -> "_Stream":
-        group, peer, _ = self._greet(_said_in(context))
+        group, peer, _ = self._greet(_said_in(context), _names_in(context))
         number = self._streams[group, peer] = self._streams.get((group, peer), 0) + 1
         return _Stream(
             group, peer, self._groups[group], context,
@@ -289,6 +290,10 @@ def _size_between(view: GroupView, index: int, last: LogIndex) -> int:
 
 def _said_in(context: raw.RawContext) -> dict[str, str]:
     return {key: str(value) for key, value in context.invocation_metadata() or ()}
+
+
+def _names_in(context: raw.RawContext) -> frozenset[str]:
+    return names_of_caller(context.auth_context())
 
 
 def _bounded(given: Given, dump: _Dump) -> Iterator[Row]:

@@ -31,6 +31,7 @@ from dledger_broker.delivery.grants import Grants
 from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
 from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.rpc.admission import AdmissionControl, Work
+from dledger_broker.security.access import OPEN, Access
 from dledger_broker.snapshots.keeping import Snapshots
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError, invalid
@@ -202,6 +203,8 @@ class Row(Generic[Request, Reply]):
     """Bounds the work of one call."""
     while_draining: bool = False
     """True: answered also while the process ends."""
+    for_members: bool = False
+    """True: only members of the cluster make the call."""
 
     @property
     def path(self) -> str:
@@ -219,12 +222,14 @@ class Calls:
         channels: Channels,
         clock: Clock,
         *,
+        access: Access = OPEN,
         control_group: str = "",
         control_addresses: Callable[[], list[str]] = list,
     ) -> None:
         self.groups = groups
         self.admission = admission
         self.clock = clock
+        self.access = access
         self._channels = channels
         self._control_group = control_group
         self._control_addresses = control_addresses
@@ -241,6 +246,8 @@ class Calls:
                 self.admission.check_open()
             with self.admission.counted(row.work):
                 call = Call(context, self.clock, self.groups)
+                if row.for_members or call.is_forwarded:
+                    self.access.check_member(context)
                 ANSWER_BY.set(call.deadline)  # of this call's own context
                 request = status.parsed(row.request, data)
                 reply: Message = await self._execute(row, call, request)

@@ -43,6 +43,8 @@ class Streams:
     def _intake(self, context: raw.RawContext) -> AppendIntake:
         metadata = metadata_of(context)
         named = metadata.get(GROUP_KEY, ""), FORWARDED_KEY in metadata
+        if named[1]:
+            self._calls.access.check_member(context)
         intake = self._intakes.get(named)
         if intake is None:
             messaging = self._messaging(metadata)

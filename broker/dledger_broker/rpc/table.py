@@ -84,11 +84,12 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         DELIVERY, "CheckGrants", delivery_pb2.CheckGrantsRequest, delivery_pb2.CheckGrantsReply,
         QUERY, LEADER, consumers.check_grants, counted("queues", 1, QUEUES_PER_CALL_MAX),
+        for_members=True,
     ),
     Row(
         DELIVERY, "CheckUnusedGroups", delivery_pb2.CheckUnusedGroupsRequest,
         delivery_pb2.CheckUnusedGroupsReply, QUERY, LEADER, consumers.check_unused_groups,
-        counted("group_ids", 1, GROUPS_PER_LOOK_MAX),
+        counted("group_ids", 1, GROUPS_PER_LOOK_MAX), for_members=True,
     ),
     Row(
         ADMIN, "CreateTopic", pb.CreateTopicRequest, pb.CreateTopicReply,
@@ -113,6 +114,7 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         ADMIN, "PullTopics", pb.PullTopicsRequest, pb.PullTopicsReply,
         ADMINISTRATION, LEADER, admin.pull_topics, admin.follows_control_group,
+        for_members=True,
     ),
     Row(ADMIN, "Trim", pb.TrimRequest, pb.TrimReply, ADMINISTRATION, LEADER, admin.trim),
     Row(ADMIN, "Hold", pb.HoldRequest, pb.HoldReply, ADMINISTRATION, LEADER, admin.hold),

@@ -6,6 +6,7 @@ that names a group. Not: whom to ask (`cluster.py`), streams (`producer.py`,
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
@@ -17,10 +18,12 @@ from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error
 from dledger_proto.errors import DledgerError
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
-from dledger_proto.rpc.aio import open_channel
+from dledger_proto.network.tls import TlsFolder
+from dledger_proto.rpc.aio import ChannelTable
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, Metadata, raw_unary
 from dledger_proto.rpc.status import from_rpc_error
 
+_LOG = logging.getLogger("dledger_client")
 GROUP_KEY: Final = "dledger-group"
 CLOSE_TIMEOUT: Final = 0.05
 """Seconds to wait until closed channels report that they are closed."""
@@ -87,6 +90,15 @@ def channel_options(config: ConnectionConfig) -> list[tuple[str, int]]:
     ]
 
 
+def tls_of(config: ConnectionConfig) -> TlsFolder | None:
+    """Return the files by which a client proves who it is; TlsError when they cannot be used."""
+    if not config.tls_folder:
+        return None
+    return TlsFolder(
+        config.tls_folder, lambda why: _LOG.warning("changed TLS files are not used: %s", why)
+    )
+
+
 class Channels:
     """One channel per address, kept connected; all methods on the loop's thread."""
 
@@ -95,16 +107,12 @@ class Channels:
     ) -> None:
         self._config = config
         self._on_ready = on_ready
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._channels = ChannelTable(channel_options(config), tls_of(config))
         self._watchers: dict[str, asyncio.Task[None]] = {}
 
     def to(self, address: str) -> grpc.aio.Channel:
         """Return the channel to an address."""
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = open_channel(address, options=channel_options(self._config))
-            self._channels[address] = channel
-        return channel
+        return self._channels.to(address)
 
     async def connected(self, address: str) -> grpc.aio.Channel:
         """Return the channel to an address once its connection stands; TimeoutError."""
@@ -122,9 +130,9 @@ class Channels:
                 )
 
     async def _watch(self, address: str) -> None:
-        channel = self.to(address)
         stood = False
         while address in self._watchers:
+            channel = self.to(address)
             state = channel.get_state(try_to_connect=True)
             stands = state is grpc.ChannelConnectivity.READY
             # A first attempt that is still under way says nothing yet.
@@ -168,9 +176,7 @@ class Channels:
     async def close(self) -> None:
         """Close all channels."""
         watchers, self._watchers = list(self._watchers.values()), {}
-        channels, self._channels = list(self._channels.values()), {}
-        for channel in channels:
-            await channel.close(None)
+        await self._channels.close()
         # A closed channel ends its watch. Cancelling instead would leave gRPC with an answer for
         # an event loop that may be gone by then.
         if watchers:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from dledger_client._core.retry import backoff
 from dledger_client._core.routes import GroupRoute, RouteTable
 from dledger_client._shell import calls
-from dledger_client._shell.wire import channel_options, failure, group_metadata
+from dledger_client._shell.wire import channel_options, failure, group_metadata, tls_of
 from dledger_client.arrow import Decoder, ExpectedQueue, Span
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error, code_of, error_of
@@ -37,7 +37,7 @@ from dledger_client.unreadable import SPARK_REMEDY, Unreadable
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MIB
 from dledger_proto.rpc.frames import FetchFrame, parse_fetch
-from dledger_proto.rpc.raw import FETCH, SyncCall, sync_read, sync_unary
+from dledger_proto.rpc.raw import FETCH, SyncCall, open_sync_channel, sync_read, sync_unary
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 
@@ -93,6 +93,7 @@ class RangeReader:
         self.columns = tuple(columns)
         self._routes = {group.name: group for group in origin.groups}
         self._channels: dict[str, grpc.Channel] = {}
+        self._tls = tls_of(origin.connection)
         self.watchdog = Watchdog(min(SILENCE_MS, origin.stall_ms) / 1_000)
         """Bounds the wait for a member's answer, not the time that a caller spends on a batch."""
         self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
@@ -129,7 +130,7 @@ class RangeReader:
         channel = self._channels.get(address)
         if channel is None:
             options = channel_options(self.origin.connection)
-            channel = grpc.insecure_channel(address, options=options)
+            channel = open_sync_channel(address, options, self._tls)
             self._channels[address] = channel
         return channel
 

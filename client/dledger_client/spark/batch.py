@@ -30,7 +30,6 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from dledger_client.arrow.schema import COLUMNS, ddl_of, schema_of, unknown
-from dledger_client.config import ConnectionConfig
 from dledger_client.errors import error_of, invalid
 from dledger_client.reading import (
     Hold,
@@ -178,7 +177,7 @@ def reader_of(
 
 def planner_for(settings: Settings) -> Planner:
     """Return a connection to plan over."""
-    return Planner(settings.endpoints, ConnectionConfig(inside=settings.inside))
+    return Planner(settings.endpoints, settings.connection)
 
 
 def topics_of(planner: "AnyPlanner", settings: Settings) -> tuple[str, ...]:
@@ -244,7 +243,7 @@ def cut_plan(
                 rotation,
                 settings.fail_on_data_loss,
                 settings.stall_ms,
-                ConnectionConfig(inside=settings.inside),
+                settings.connection,
                 settings.fail_on_unreadable,
             ),
         )

@@ -13,12 +13,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 from urllib.parse import unquote, urlsplit
 
 from dledger_client._shell.wire import parse_addresses
 from dledger_client.arrow.schema import choose_columns, unknown
+from dledger_client.config import ConnectionConfig
 from dledger_client.errors import error_of, invalid
 from dledger_client.reading import EARLIEST, LATEST, Edge
 from dledger_client.reading.plan import PARTITIONS_MAX
@@ -31,13 +32,14 @@ OPTIONS: Final = (
     "endingOffsetsByTimestamp", "minPartitions",
     "maxRecordsPerPartition", "maxBytesPerPartition", "failOnDataLoss", "failOnUnreadable",
     "includeProperties",
-    "columns", "readFrom", "pushdown", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
+    "columns", "readFrom", "pushdown", "inside", "tlsFolder", "holdMs", "holdOwner",
+    "stallTimeoutMs",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
 OF_TABLES: Final = ("owner", "provider", "location", "is_managed_location", "external", "comment")
 """What `CREATE TABLE ... USING dledger` adds, besides `option.*`."""
 OF_MEMBERS: Final = (
-    "endpoints", "readFrom", "inside", "holdMs", "holdOwner", "stallTimeoutMs",
+    "endpoints", "readFrom", "inside", "tlsFolder", "holdMs", "holdOwner", "stallTimeoutMs",
 )  # fmt: skip
 """Options about how members are asked. A read by `path` asks no member."""
 OF_STREAMS: Final = (
@@ -86,7 +88,7 @@ class Settings:
     fail_on_unreadable: bool = True
     read_from: str = "follower"
     pushdown: bool = False
-    inside: bool = False
+    connection: ConnectionConfig = field(default_factory=ConnectionConfig)
     hold_ms: int = 600_000
     """0: nothing is held. Tasks renew the hold; it ends when its time is over."""
     hold_owner: str = ""
@@ -133,7 +135,9 @@ def parse(options: Mapping[str, str]) -> Settings:
         fail_on_unreadable=read.flag("failOnUnreadable", default=True),
         read_from=read.choice("readFrom", "follower", ("follower", "leader", "any")),
         pushdown=read.flag("pushdown", default=False),
-        inside=read.flag("inside", default=False),
+        connection=ConnectionConfig(
+            inside=read.flag("inside", default=False), tls_folder=given.get("tlsFolder", "")
+        ),
         hold_ms=hold_ms,
         hold_owner=_owner(given, hold_ms),
         stall_ms=read.number("stallTimeoutMs", 60_000, 100, 3_600_000),

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, cast
 
 from dledger.types import Buffer
 from dledger_proto.limits import FRAME_SIZE_TARGET, KIB
+from dledger_proto.network.tls import names_in
 
 BUFFER_BYTES: Final = 64 * KIB
 WRITE_BUFFER_BYTES: Final = FRAME_SIZE_TARGET
@@ -95,6 +96,12 @@ class FrameStream(asyncio.BufferedProtocol):
         transport = self._transport
         said: tuple[object, ...] = () if transport is None else transport.get_extra_info("peername")
         return ":".join(str(part) for part in said[:2])
+
+    @property
+    def peer_names(self) -> frozenset[str]:
+        """Return what the certificate of the other end says it is; nothing without TLS."""
+        transport = self._transport
+        return names_in(None if transport is None else transport.get_extra_info("peercert"))
 
     # What the loop calls.
 

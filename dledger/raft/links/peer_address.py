@@ -15,7 +15,8 @@ class PeerAddress:
     """The address of a peer. Invariant: `_tried` are hosts that the name stood for last."""
 
     def __init__(self, address: str) -> None:
-        self._name, self.port = split_address(address)
+        host, self.port = split_address(address)
+        self.name = host.strip("[]")
         self._tried: set[str] = set()
         """Hosts tried since one was last reached, or since all had been tried."""
         self._reached: str | None = None
@@ -29,7 +30,7 @@ class PeerAddress:
         if again and self._reached is not None:
             return [self._reached]
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(self._name.strip("[]"), self.port, type=socket.SOCK_STREAM)
+        found = await loop.getaddrinfo(self.name, self.port, type=socket.SOCK_STREAM)
         hosts = list(dict.fromkeys(_host(place) for *_, place in found))
         self._tried.intersection_update(hosts)
         if len(self._tried) == len(hosts):

@@ -48,6 +48,7 @@ from dledger_proto.limits import (
     RECONNECT_BACKOFF_MAX_MS,
     RECONNECT_BACKOFF_MIN_MS,
 )
+from dledger_proto.network.tls import TlsFolder, member_name
 
 MESSAGE_SIZE_GUESS: Final = 256
 """Counted for a message besides the entries it carries."""
@@ -63,6 +64,7 @@ class LinkSettings:
     """Times in seconds, sizes in bytes."""
 
     redial_timeout: float = 0.05
+    tls: TlsFolder | None = None
     queue_bytes_max: int = 16 * MIB + LINK_QUEUE_BYTES_SLACK
 
 
@@ -100,8 +102,10 @@ class LinkEvents(Protocol):
 class _Connection:
     """A connection that this end has dialled, until it ends. Its stream tells it."""
 
-    def __init__(self, greeting: bytes, writable: Callable[[], None]) -> None:
+    def __init__(self, greeting: bytes, peer_name: str, writable: Callable[[], None]) -> None:
+        """`peer_name`: what the listener's certificate must say; empty without TLS."""
         self._greeting = greeting
+        self._peer_name = peer_name
         self.writable = writable
         loop = asyncio.get_running_loop()
         self.answered: asyncio.Future[str] = loop.create_future()
@@ -111,7 +115,11 @@ class _Connection:
         self.stream = FrameStream(self, REASON_SIZE_MAX)
 
     def opened(self, stream: FrameStream) -> None:
-        stream.write([self._greeting])
+        if self._peer_name and self._peer_name not in stream.peer_names:
+            held = ", ".join(sorted(stream.peer_names)) or "no name of dledger"
+            stream.close(f"its certificate is of {held}, not of {self._peer_name}")
+        else:
+            stream.write([self._greeting])
 
     def frame_came(self, frame: Buffer) -> None:
         if self.answered.done():
@@ -246,7 +254,9 @@ class PeerLink:
 
         None: it was not accepted in time. `again`: it is the first dial after a link.
         """
-        connection = _Connection(encode_greeting(self._identity.greeting(self._peer)), self.flush)
+        mine, tls = self._identity, self._settings.tls
+        name = "" if tls is None else member_name(mine.cluster, mine.group, self._peer)
+        connection = _Connection(encode_greeting(mine.greeting(self._peer)), name, self.flush)
         try:
             refusal = await self._dial(connection, again=again)
             if refusal:
@@ -263,13 +273,12 @@ class PeerLink:
         """Return why there is no accepted link; "" when there is one."""
         timeout = self._settings.redial_timeout if again else DIAL_TIMEOUT_SECONDS
         place, reason = self._place, ""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
                 for host in await place.hosts(again=again):
                     place.tries(host)
                     try:
-                        await loop.create_connection(lambda: connection.stream, host, place.port)
+                        await self._open(connection.stream, host)
                     except OSError as error:
                         reason = f"{type(error).__name__}: {error}"
                         continue
@@ -282,6 +291,17 @@ class PeerLink:
         except OSError as error:
             return f"{type(error).__name__}: {error}"
         return reason
+
+    async def _open(self, stream: FrameStream, host: str) -> None:
+        """Connect to a host of the peer, and prove who both ends are when there is TLS."""
+        loop, place, tls = asyncio.get_running_loop(), self._place, self._settings.tls
+        if tls is None:
+            await loop.create_connection(lambda: stream, host, place.port)
+        else:
+            await loop.create_connection(
+                lambda: stream, host, place.port,
+                ssl=tls.current().dialling, server_hostname=place.name,
+            )  # fmt: skip
 
     def _say_once(self, reason: str) -> None:
         """Log why a dial failed, once for each new reason."""

@@ -10,7 +10,7 @@ A listener that is someone else than the greeting says refuses it as WRONG_CLUST
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from dledger.raft.links.greeting import (
     encode_answer,
     parse_greeting,
 )
+from dledger.raft.links.handshake import SecureServer
 from dledger.raft.links.line_budget import LineBudget
 from dledger.raft.links.peer_link import LinkEvents, PeerLink
 from dledger.raft.wire import message_codec
@@ -30,6 +31,7 @@ from dledger.types import Buffer, MemberId
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX
 from dledger_proto.network.addresses import split_address
+from dledger_proto.network.tls import TlsFolder, is_member_of, member_name
 
 GREETING_SECONDS: Final = 5.0
 """A connection that has not been accepted after so long is closed."""
@@ -52,15 +54,17 @@ class LinkTarget:
 class PeerListener:
     """The accepting end of every link of a process, for all its groups."""
 
-    def __init__(self, cluster: str, trace: Trace) -> None:
+    def __init__(self, cluster: str, trace: Trace, tls: TlsFolder | None = None) -> None:
+        """`tls`: whoever dials proves by its certificate who it is."""
         self._cluster = cluster
+        self._tls = tls
         self._targets: dict[str, LinkTarget] = {}
         self._current: dict[tuple[str, MemberId], _Accepted] = {}
         """The newest link of each sender."""
         self._strangers: dict[_Accepted, None] = {}
         """Connections that have not been accepted, the oldest first."""
         self._strangers_max = STRANGERS_MAX
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | SecureServer | None = None
         self._is_closed = False
         self._lines = LineBudget()
         self._trace = trace
@@ -77,7 +81,12 @@ class PeerListener:
         loop = asyncio.get_running_loop()
         # As gRPC on this host: every address of the machine, of both families.
         on = None if host == "[::]" else host.strip("[]")
-        self._server = await loop.create_server(lambda: _Accepted(self).stream, on, port)
+        if self._tls is None:
+            self._server = await loop.create_server(lambda: _Accepted(self).stream, on, port)
+        else:
+            secure = SecureServer(self._tls, lambda: _Accepted(self), GREETING_SECONDS)
+            secure.listen(on, port)
+            self._server = secure
 
     def close(self) -> None:
         """Take no more links, and end those that stand.
@@ -89,10 +98,15 @@ class PeerListener:
         if self._server is not None:
             self._server.close()
         for each in (*self._strangers, *self._current.values()):
-            each.stream.close("this member ends")
+            each.close("this member ends")
 
-    def greet(self, said: Mapping[str, str]) -> tuple[str, MemberId, LinkTarget]:
-        """Check who dials whom by the greeting; WRONG_CLUSTER naming what does not match."""
+    def greet(
+        self, said: Mapping[str, str], names: frozenset[str]
+    ) -> tuple[str, MemberId, LinkTarget]:
+        """Check who dials whom by the greeting; WRONG_CLUSTER naming what does not match.
+
+        `names`: what the caller's certificate says. With TLS the sender must be among them.
+        """
         group = said.get("dledger-group", "")
         target = self._targets.get(group)
         if said.get("dledger-cluster") != self._cluster:
@@ -104,6 +118,9 @@ class PeerListener:
         sender = MemberId(said.get("dledger-member", ""))
         if sender not in target.peers:
             raise _wrong("sender", sender, "one of " + ", ".join(sorted(target.peers)))
+        name = member_name(self._cluster, group, sender)
+        if self._tls is not None and name not in names:
+            raise _wrong("certificate", ", ".join(sorted(names)), name)
         return group, sender, target
 
     # What connections tell.
@@ -111,19 +128,23 @@ class PeerListener:
     def stranger(self, accepted: "_Accepted") -> None:
         """Bound how many connections wait for their greeting."""
         if self._is_closed:
-            accepted.stream.close("this member ends")
+            accepted.close("this member ends")
             return
         self._strangers[accepted] = None
         if len(self._strangers) > self._strangers_max:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]  # its end is told only in the next turn of the loop
-            oldest.stream.close("too many strangers")
+            oldest.close("too many strangers")
+
+    def is_stranger(self, stream: FrameStream) -> bool:
+        """Tell whether a connection must be closed unread: no member of the cluster dialled it."""
+        return self._tls is not None and not is_member_of(stream.peer_names, self._cluster)
 
     def greeted(self, accepted: "_Accepted", frame: Buffer) -> None:
         """Accept a link, or refuse it and say why."""
         stream = accepted.stream
         try:
-            group, sender, target = self.greet(parse_greeting(frame))
+            group, sender, target = self.greet(parse_greeting(frame), stream.peer_names)
         except (BadGreeting, DledgerError) as error:
             if self._targets:  # or this member is still opening its groups: peers dial again
                 self.say_once("link_refused", str(error), stream.peer_address)
@@ -174,12 +195,35 @@ class _Accepted:
         self.target: LinkTarget | None = None
         """Where an accepted link delivers."""
         self._timer: asyncio.TimerHandle | None = None
+        self._end_handshake: Callable[[], object] | None = None
+        """Closes the bare connection, while TLS is being agreed on."""
         self.stream = FrameStream(self, GREETING_SIZE_MAX)
 
+    def dialled(self, end: Callable[[], object]) -> None:
+        """See `handshake.Newcomer`."""
+        self._end_handshake = end
+        self._listener.stranger(self)
+
+    def refused(self, reason: str, address: str) -> None:
+        """See `handshake.Newcomer`."""
+        self._listener.say_once("link_refused", reason, address, kind="TLS")
+
     def opened(self, stream: FrameStream) -> None:
+        self._end_handshake = None
+        if self._listener.is_stranger(stream):
+            reason = "its certificate is of no member of this cluster"
+            self._listener.say_once("link_refused", reason, stream.peer_address)
+            stream.close(reason)
+            return
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(GREETING_SECONDS, stream.close, "no greeting in time")
         self._listener.stranger(self)
+
+    def close(self, reason: str) -> None:
+        """End the connection at once."""
+        if self._end_handshake is not None:
+            self._end_handshake()
+        self.stream.close(reason)
 
     def frame_came(self, frame: Buffer) -> None:
         try:

@@ -1,7 +1,7 @@
 """Channels and servers of grpc.aio, whose wake-ups never block.
 
-Owns: how every channel and server of grpc.aio is made. Does not own: their options (who makes one
-knows them), methods and frames (`raw.py`).
+Owns: how every channel and server of grpc.aio is made, with or without TLS. Does not own: their
+options (who makes one knows them), methods and frames (`raw.py`).
 
 All of grpc.aio in a process shares one poller: a thread that takes finished operations from gRPC's
 core and writes one byte to a socket pair for each, to wake the event loop. The loop reads ONE byte
@@ -15,6 +15,7 @@ The byte says only "look at the queue". When the socket is full, hundreds of ear
 the loop. So this module makes the socket non-blocking, and the poller drops the byte.
 """
 
+import asyncio
 import gc
 import socket
 import threading
@@ -23,24 +24,85 @@ from typing import Final
 
 import grpc.aio
 
+from dledger_proto.network.tls import Keys, TlsFolder
+
+HANDSHAKE_MS_MAX: Final = 10_000
+"""A connection that has not said what TLS and HTTP/2 begin with after so long is closed."""
 POLLER: Final = "PollerCompletionQueue"
 """The class of grpc.aio whose method is the poller's thread."""
 
 Options = Sequence[tuple[str, int]]
 
 
-def open_channel(address: str, options: Options = ()) -> grpc.aio.Channel:
-    """Return a channel without encryption to "host:port"; it belongs to the running loop."""
-    channel = grpc.aio.insecure_channel(address, options=options)
+def open_channel(address: str, options: Options = (), keys: Keys | None = None) -> grpc.aio.Channel:
+    """Return a channel to "host:port", by TLS with `keys`; it belongs to the running loop."""
+    if keys is None:
+        channel = grpc.aio.insecure_channel(address, options=options)
+    else:
+        channel = grpc.aio.secure_channel(address, keys.for_channel(), options=options)
     unblock_wakeups()
     return channel
 
 
+class ChannelTable:
+    """One channel for each address, opened at first use and kept. Belongs to the running loop.
+
+    After a change of the TLS files the next user of an address gets a new channel. Streams that
+    run go on with the older one: it is closed with the next change, or with the table.
+    """
+
+    def __init__(self, options: Options, tls: TlsFolder | None) -> None:
+        self._options = options
+        self._tls = tls
+        self._channels: dict[str, tuple[int, grpc.aio.Channel]] = {}
+        """By address, with the version of the files that it was opened with."""
+        self._older: dict[str, grpc.aio.Channel] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def to(self, address: str) -> grpc.aio.Channel:
+        """Return the channel to "host:port"."""
+        keys = None if self._tls is None else self._tls.current()
+        version = 0 if keys is None else keys.version
+        known = self._channels.get(address)
+        if known is not None and known[0] == version:
+            return known[1]
+        if known is not None:
+            self._retire(address, known[1])
+        channel = open_channel(address, self._options, keys)
+        self._channels[address] = version, channel
+        return channel
+
+    def _retire(self, address: str, channel: grpc.aio.Channel) -> None:
+        oldest = self._older.get(address)
+        self._older[address] = channel
+        if oldest is not None:
+            task = asyncio.get_running_loop().create_task(oldest.close(None))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close all."""
+        channels = [*(channel for _, channel in self._channels.values()), *self._older.values()]
+        self._channels, self._older = {}, {}
+        await asyncio.gather(*(channel.close(None) for channel in channels), *self._closing)
+
+
 def make_server(options: Options = ()) -> grpc.aio.Server:
     """Return a server of the running loop, without ports and methods."""
+    options = [("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX), *options]
     server = grpc.aio.server(options=options)  # pyright: ignore[reportUnknownMemberType]
     unblock_wakeups()
     return server
+
+
+def take_port(server: grpc.aio.Server, address: str, tls: TlsFolder | None) -> int:
+    """Let a server listen on "host:port", for TLS alone if there is a folder; return the port.
+
+    RuntimeError, or 0, when it cannot be had.
+    """
+    if tls is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, tls.server_credentials())
 
 
 def unblock_wakeups() -> None:

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from dledger_proto.limits import FRAME_SIZE_MAX, KIB
+from dledger_proto.network.tls import TlsFolder
 
 BROKER_SERVICE: Final = "dledger.v1.Broker"
 PEERS_SERVICE: Final = "dledger.v1.Peers"
@@ -169,6 +170,15 @@ async def read_frame(stream: Readable) -> bytes | None:
 def sync_read(channel: grpc.Channel, method: str) -> SyncRead:
     """Return the unary-stream method `method` of a blocking channel."""
     return cast("_SyncChannel", channel).unary_stream(method, None, None)
+
+
+def open_sync_channel(
+    address: str, options: Sequence[tuple[str, int]], tls: TlsFolder | None
+) -> grpc.Channel:
+    """Return a blocking channel to "host:port", by TLS with the files of a folder if given."""
+    if tls is None:
+        return grpc.insecure_channel(address, options=options)
+    return grpc.secure_channel(address, tls.current().for_channel(), options=options)
 
 
 def sync_unary(channel: grpc.Channel, method: str) -> SyncUnary:

@@ -48,6 +48,9 @@ class Context:
     def invocation_metadata(self) -> list[tuple[str, str]]:
         return [("dledger-member", "m2")]
 
+    def auth_context(self) -> dict[str, Any]:
+        return {}
+
     async def write(self, part: bytes) -> None:
         if self.is_of_state and not pb.ReadStatePart.FromString(part).size:
             return  # the dump is being written
@@ -97,7 +100,7 @@ class World:
         self.dumping.append(name)
         return ThreadWorker(name)
 
-    def greet(self, said: Any) -> Any:
+    def greet(self, said: Any, _names: frozenset[str]) -> Any:
         if said["dledger-member"] != "m2":
             raise DledgerError(Code.WRONG_CLUSTER, "a stranger")
         return "g1", MemberId("m2"), None

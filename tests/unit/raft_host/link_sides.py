@@ -13,6 +13,7 @@ from dledger.raft.links.peer_link import LinkSettings, PeerLink
 from dledger.raft.links.peer_listener import LinkTarget, PeerListener
 from dledger.raft.wire.messages import Message, TermNotice
 from dledger.types import LogIndex, MemberId, Span
+from dledger_proto.network.tls import TlsFolder
 from tests.list_trace import ListTrace
 from tests.ports import free_port
 
@@ -73,14 +74,21 @@ class SpanLog:
 class Side:
     """One process: a server with a listener, and a link to the other."""
 
-    def __init__(self, member: MemberId, peer: MemberId, port: int, cluster: str = "c") -> None:
+    def __init__(
+        self,
+        member: MemberId,
+        peer: MemberId,
+        port: int,
+        cluster: str = "c",
+        tls: TlsFolder | None = None,
+    ) -> None:
         self.member, self.peer, self.port = member, peer, port
         self.events = Events()
         self.trace = ListTrace()
         self.log = SpanLog()
         self.pool: Executor = ThreadPoolExecutor(1)
         self.identity = LinkIdentity(cluster, "g", member, bytes(16))
-        self.listener = PeerListener("c", self.trace)
+        self.listener = PeerListener("c", self.trace, tls)
 
     def link(self, address: str, settings: LinkSettings | None = None) -> PeerLink:
         return PeerLink(

@@ -322,7 +322,7 @@ def test_a_closed_listener_takes_nothing_that_waited() -> None:
             (wire,) = taken_at_once(side, 1)
             assert wire.is_aborted
             with pytest.raises(DledgerError, match="none yet"):
-                side.listener.greet(dict(GREETING))
+                side.listener.greet(dict(GREETING), frozenset())
 
     asyncio.run(run())
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from dledger_broker.cli.connect import is_inside, parse_name_servers
+from dledger_broker.cli.connect import parse_name_servers
 from dledger_broker.cli.output import CommandFailed, bad_input
 from dledger_proto.exit_codes import Exit
 
@@ -42,12 +42,11 @@ def open_source(
     name_servers: str, storage: "ExportStorage", read_from: str, *, is_exporter: bool
 ) -> "ClusterSource":
     """Return the log of a cluster, as exports read it; the caller closes it."""
-    from dledger_client.config import ConnectionConfig
+    from dledger_broker.cli.client import connection
     from dledger_client.export.cluster_source import ClusterSource
 
-    config = ConnectionConfig(inside=is_inside())
     addresses = parse_name_servers(name_servers)
-    return ClusterSource(addresses, storage.root, config, read_from, is_exporter=is_exporter)
+    return ClusterSource(addresses, storage.root, connection(), read_from, is_exporter=is_exporter)
 
 
 def not_installed(error: ModuleNotFoundError, extra: str) -> NoReturn:

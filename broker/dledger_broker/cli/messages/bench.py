@@ -10,11 +10,11 @@ from typing import Annotated, Final
 
 import typer
 
+from dledger_broker.cli.client import connection
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
     Timeout,
-    is_inside,
     parse_name_servers,
 )
 from dledger_broker.cli.output import (
@@ -32,7 +32,6 @@ from dledger_client import (
     AsyncSendFuture,
     BufferFull,
     ClientError,
-    ConnectionConfig,
     ConsumerConfig,
     ProducerConfig,
     StartAt,
@@ -105,7 +104,7 @@ class Load:
         self._seconds = seconds
         self._body = body
         self._name_servers = list(name_servers)
-        self._connection = ConnectionConfig(inside=is_inside())
+        self._connection = connection()
         self._config = ProducerConfig(timeout_ms=round(timeout * 1000), connection=self._connection)
         self._latencies: list[float] = []
         self._counted_at: float | None = None

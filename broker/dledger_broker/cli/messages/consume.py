@@ -7,11 +7,11 @@ from typing import Annotated, Final
 
 import typer
 
+from dledger_broker.cli.client import connection
 from dledger_broker.cli.cluster.topics import TopicName
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
-    is_inside,
     parse_name_servers,
 )
 from dledger_broker.cli.messages.tail import (
@@ -22,7 +22,7 @@ from dledger_broker.cli.messages.tail import (
     print_text,
 )
 from dledger_broker.cli.output import CommandFailed, JsonFlag, bad_input, note
-from dledger_client import AsyncConsumer, ConnectionConfig, ConsumerConfig, StartAt, UnreadableData
+from dledger_client import AsyncConsumer, ConsumerConfig, StartAt, UnreadableData
 
 POLL_RECORDS: Final = 100
 POLL_WAIT_MS: Final = 200
@@ -72,7 +72,7 @@ def consume(
         start_at=STARTS[start],
         create_group=not no_create,
         fail_on_unreadable=not accept_unreadable,
-        connection=ConnectionConfig(call_timeout_ms=round(timeout * 1000), inside=is_inside()),
+        connection=connection(timeout),
     )
     show = print_body if raw else print_document if as_json else print_text
     reader = _Reader(topic, limit=limit, idle=idle, show=show)

@@ -13,12 +13,12 @@ from typing import Annotated, Final, TypedDict
 
 import typer
 
+from dledger_broker.cli.client import connection
 from dledger_broker.cli.cluster.topics import TopicName
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
     Timeout,
-    is_inside,
     parse_name_servers,
 )
 from dledger_broker.cli.messages.lines import Line, LineFeed, Read, TooLong, reading
@@ -39,7 +39,6 @@ from dledger_client import (
     AsyncSendFuture,
     BufferFull,
     ClientError,
-    ConnectionConfig,
     MessageTooLarge,
     ProducerConfig,
     SendResult,
@@ -214,8 +213,7 @@ def _send_file(
 def _producer(name_servers: str, timeout: float) -> MakeProducer:
     """Return a function that makes the producer; call it inside the event loop."""
     addresses = parse_name_servers(name_servers)
-    connection = ConnectionConfig(inside=is_inside())
-    config = ProducerConfig(timeout_ms=round(timeout * 1000), connection=connection)
+    config = ProducerConfig(timeout_ms=round(timeout * 1000), connection=connection())
     return lambda: AsyncProducer(addresses, config)
 
 

@@ -9,13 +9,13 @@ from typing import Annotated, Final
 
 import typer
 
+from dledger_broker.cli.client import connection
 from dledger_broker.cli.cluster.offsets import QueueOption
 from dledger_broker.cli.cluster.topics import TopicName
 from dledger_broker.cli.connect import (
     DEFAULT_NAME_SERVERS,
     NameServers,
     Timeout,
-    is_inside,
     parse_name_servers,
 )
 from dledger_broker.cli.output import (
@@ -30,7 +30,6 @@ from dledger_broker.cli.output import (
 from dledger_broker.cli.values import parse_time
 from dledger_client import (
     AsyncConsumer,
-    ConnectionConfig,
     ConsumedRecord,
     ConsumerConfig,
     QueueBounds,
@@ -100,7 +99,7 @@ def tail(
         start_at=StartAt.ERROR,
         prefer=prefer,
         fail_on_unreadable=not accept_unreadable,
-        connection=ConnectionConfig(call_timeout_ms=round(timeout * 1000), inside=is_inside()),
+        connection=connection(timeout),
     )
     show = print_body if raw else print_document if as_json else print_text
     reader = Reader(topic, queue, follow=follow, limit=limit, show=show)

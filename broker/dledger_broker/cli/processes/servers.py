@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.output import bad_input
+from dledger_broker.config.load import TLS_VARIABLE
 
 
 def broker(
@@ -33,6 +34,12 @@ def namesrv(
         float,
         typer.Option(min=0.1, max=3600, help="Drop a member that is silent for longer than this."),
     ] = 10.0,
+    tls_folder: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=TLS_VARIABLE, help="Folder with ca.crt, tls.crt and tls.key; default: no TLS."
+        ),
+    ] = None,
     log_format: Annotated[str, typer.Option(help="console or json")] = "console",
 ) -> None:
     """Run a name server until SIGTERM. It stores nothing: run as many as you like."""
@@ -49,7 +56,8 @@ def namesrv(
     if log_format not in {"console", "json"}:
         bad_input(f"--log-format: {log_format}, must be console or json")
     set_up_logs(json=log_format == "json")
-    raise typer.Exit(run(NameServerSettings(listen, cluster, lease_seconds)))
+    folder = str(tls_folder or "")
+    raise typer.Exit(run(NameServerSettings(listen, cluster, lease_seconds, folder)))
 
 
 def _silence_grpc() -> None:

@@ -4,6 +4,7 @@ Owns the supervision: start, wait until it serves, restart what crashed, stop in
 processes and files are those of `local/cluster.py`.
 """
 
+import shlex
 import signal
 import subprocess
 import threading
@@ -28,6 +29,7 @@ from dledger_broker.cli.output import (
     print_rows,
     say,
 )
+from dledger_broker.config.load import TLS_VARIABLE
 from dledger_broker.local.cluster import (
     NAME_SERVER,
     STOP_SECONDS,
@@ -39,7 +41,8 @@ from dledger_broker.local.cluster import (
 )
 from dledger_proto.exit_codes import Exit
 from dledger_proto.names import NO_SUCH_TOPIC
-from dledger_proto.rpc.raw import CHANNEL_OPTIONS, sync_unary
+from dledger_proto.network.tls import TlsFolder
+from dledger_proto.rpc.raw import CHANNEL_OPTIONS, open_sync_channel, sync_unary
 from dledger_proto.v1.routes_pb2 import RoutesReply, RoutesRequest
 
 DEFAULT_PORT: Final = 9876
@@ -89,6 +92,12 @@ def up(
     flush: Annotated[
         str, typer.Option(help="sync; or async: faster, but a power cut can lose messages")
     ] = "sync",
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure", help="A new cluster has TLS, with certificates that are made for it."
+        ),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a name server and a group of members here until Ctrl-C. Needs no configuration.
@@ -103,11 +112,12 @@ def up(
         members=members or 3,
         base_port=port or (DEFAULT_PORT if new else 0),
         settings={"storage.flush": flush, "storage.segment_size_bytes": SEGMENT_SIZE_BYTES},
+        secure=secure,
         die_with_owner=True,
     )
     _take(cluster)
     try:
-        _prepare(cluster, members)
+        _prepare(cluster, members, secure=secure)
         raise typer.Exit(Supervisor(cluster, as_json=as_json).run())
     except OtherCluster as error:
         bad_input(str(error), "leave this option out, or choose another --folder")
@@ -125,8 +135,10 @@ def up(
         cluster.give_folder()
 
 
-def _prepare(cluster: LocalCluster, members: int | None) -> None:
+def _prepare(cluster: LocalCluster, members: int | None, *, secure: bool) -> None:
     cluster.prepare()
+    if secure and not cluster.secure:
+        raise OtherCluster(f"the cluster in {cluster.folder} was made without TLS")
     if members is not None and members != cluster.members:
         raise OtherCluster(
             f"the cluster in {cluster.folder} has {cluster.members} members, not {members}"
@@ -262,7 +274,8 @@ class Supervisor:
         """Wait until the group has a leader, then print where everything is."""
         started = time.monotonic()
         told = False
-        with grpc.insecure_channel(self._cluster.name_server, options=CHANNEL_OPTIONS) as channel:
+        tls = TlsFolder(self._cluster.tls_folder) if self._cluster.secure else None
+        with open_sync_channel(self._cluster.name_server, CHANNEL_OPTIONS, tls) as channel:
             routes = sync_unary(channel, "/dledger.v1.Routes/Get")
             while not self._end.wait(LOOK_SECONDS):
                 leader = self._leader(lambda: routes(GROUPS_ALONE, 1.0))
@@ -296,6 +309,7 @@ class Supervisor:
                     "members": addresses,
                     "leader": leader,
                     "folder": str(cluster.folder.absolute()),
+                    "tls_folder": cluster.tls_folder,
                 }
             )
             return
@@ -308,6 +322,8 @@ class Supervisor:
         say(f"dledger is up; data and logs in {cluster.folder.absolute()}")
         print_rows(rows, ("process", "address", "role"), as_json=False)
         at = "" if cluster.ports[NAME_SERVER] == DEFAULT_PORT else f" -n {cluster.name_server}"
+        if cluster.secure:
+            say(f"first: export {TLS_VARIABLE}={shlex.quote(cluster.tls_folder)}")
         say(f'try: dledger send{at} greetings "hello"')
         say(f"     dledger tail{at} greetings --from beginning")
         say(f"     dledger status{at}")

@@ -258,6 +258,10 @@ class ServerCall:
         if self._server.is_stopped:
             raise cygrpc._ServerStoppedError(STOPPED)
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """Nothing is proved: there is no TLS here."""
+        return {}
+
     def invocation_metadata(self) -> tuple[Metadatum, ...]:
         return self.metadata
 

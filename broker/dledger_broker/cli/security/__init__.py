@@ -1,0 +1,4 @@
+"""Commands about who may do what.
+
+tls  `dledger tls`: an authority, and certificates for the processes of a cluster
+"""

@@ -1,0 +1,194 @@
+"""`dledger tls`: an authority, and a folder with key and certificate for each process.
+
+Owns the options, and which names a certificate gets. Does not own certificates (`security`).
+"""
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from dledger_broker.cli.output import CommandFailed, JsonFlag, bad_input, note, print_rows
+from dledger_broker.config.sections import check_broker_group, check_name
+from dledger_broker.security.authority import (
+    AUTHORITY_DAYS,
+    AUTHORITY_FOLDER,
+    DAYS,
+    DAYS_MAX,
+    Authority,
+    Wanted,
+    held,
+)
+from dledger_proto.network.addresses import check_address
+from dledger_proto.network.tls import (
+    CERTIFICATE,
+    TlsError,
+    client_name,
+    member_name,
+    name_server_name,
+)
+
+COLUMNS: Final = ("folder", "names", "hosts", "from", "until", "days_left")
+NAME_SERVER_FOLDER: Final = "name-server"
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the authority and its certificates.")]
+Members = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--member",
+        help="[GROUP/]MEMBER=HOST,HOST...: a member, and the names and addresses by which others "
+        "reach it. The same member of several groups: repeat it.",
+    ),
+]
+NameServerHosts = Annotated[
+    str, typer.Option("--name-server", help="HOST,HOST...: those of all name servers.")
+]
+Clients = Annotated[
+    list[str] | None, typer.Option("--client", help="A client, a tool or a job. Repeat it.")
+]
+Days = Annotated[int, typer.Option(min=1, max=DAYS_MAX, help="Days that a certificate holds.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Make the certificates of a cluster.", no_args_is_help=True)
+    group.command("init")(init)
+    group.command("issue")(issue)
+    group.command("show")(show)
+    app.add_typer(group, name="tls")
+
+
+def init(
+    folder: Folder,
+    cluster: Annotated[str, typer.Option(help="The cluster's name, as its members have it.")],
+    member: Members = None,
+    name_server: NameServerHosts = "",
+    client: Clients = None,
+    group: Annotated[str, typer.Option(help="Of members that are given without one.")] = "",
+    days: Days = DAYS,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make an authority for a cluster, and certificates for its processes.
+
+    Copy each process's folder to where it runs, and nothing else: whoever has the folder
+    `authority` can make more certificates. Then set tls.folder of members, --tls-folder of name
+    servers, and DLEDGER_TLS_FOLDER for commands.
+    """
+    _checked("--cluster", cluster, check_name)
+    wanted = list(_wanted(cluster, group, member or [], name_server, client or []))
+    if (folder / AUTHORITY_FOLDER).exists():
+        raise CommandFailed(
+            f"{folder / AUTHORITY_FOLDER} exists",
+            "make more certificates of it with dledger tls issue, or choose another folder",
+        )
+    authority = Authority.make(cluster, AUTHORITY_DAYS)
+    authority.store(folder)
+    _issue(authority, folder, wanted, days, as_json=as_json)
+
+
+def issue(
+    folder: Folder,
+    member: Members = None,
+    name_server: NameServerHosts = "",
+    client: Clients = None,
+    group: Annotated[str, typer.Option(help="Of members that are given without one.")] = "",
+    days: Days = DAYS,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make certificates of an authority that is there: for new processes, or again for old ones.
+
+    A process that runs takes its new certificate from its folder by itself.
+    """
+    try:
+        authority = Authority.load(folder)
+    except TlsError as error:
+        bad_input(str(error), "make an authority with dledger tls init")
+    wanted = list(_wanted(authority.cluster, group, member or [], name_server, client or []))
+    if not wanted:
+        bad_input("nothing to make", "give --member, --name-server or --client")
+    _issue(authority, folder, wanted, days, as_json=as_json)
+
+
+def show(
+    folder: Annotated[Path, typer.Argument(help="Of one process, or of an authority.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show who a certificate is for, and until when it holds."""
+    folders = [folder] if (folder / CERTIFICATE).exists() else sorted(folder.glob("*"))
+    rows = [_row(each) for each in folders if (each / CERTIFICATE).exists()]
+    if not rows:
+        bad_input(f"{folder}: no {CERTIFICATE}")
+    print_rows(rows, COLUMNS, as_json=as_json, empty="")
+
+
+def _issue(
+    authority: Authority, folder: Path, wanted: Iterable[Wanted], days: int, *, as_json: bool
+) -> None:
+    rows = [_row(authority.issue(folder, each, days)) for each in wanted]
+    print_rows(rows, COLUMNS, as_json=as_json, empty="an authority, and no certificates")
+    note(f"the folder {folder / AUTHORITY_FOLDER} belongs on no server")
+
+
+def _row(folder: Path) -> dict[str, object]:
+    try:
+        said = held(folder)
+    except TlsError as error:
+        bad_input(str(error))
+    left = said.ends - dt.datetime.now(dt.UTC)
+    return {
+        "folder": str(folder),
+        "names": ", ".join(said.names),
+        "hosts": ", ".join(said.hosts),
+        "from": said.starts.isoformat(timespec="seconds"),
+        "until": said.ends.isoformat(timespec="seconds"),
+        "days_left": left.days,
+    }
+
+
+def _wanted(
+    cluster: str, group: str, members: list[str], name_server: str, clients: list[str]
+) -> Iterator[Wanted]:
+    """Yield the certificates that the options ask for."""
+    by_member: dict[str, tuple[list[str], list[str]]] = {}
+    for given in members:
+        name, equals, hosts = given.partition("=")
+        of_group, _, member = name.rpartition("/")
+        if not equals or not (of_group or group):
+            bad_input(f"--member: {given}, must be GROUP/MEMBER=HOST,HOST", "or give --group")
+        _checked("--member", of_group or group, check_broker_group)
+        _checked("--member", member, check_name)
+        names, known = by_member.setdefault(member, ([], []))
+        names.append(member_name(cluster, of_group or group, member))
+        known += [host for host in _hosts("--member", hosts) if host not in known]
+    for member, (names, known) in by_member.items():
+        if member in {AUTHORITY_FOLDER, NAME_SERVER_FOLDER}:
+            bad_input(f"--member: {member}, is the name of another folder")
+        yield Wanted(member, names, known)
+    if name_server:
+        hosts_of_all = _hosts("--name-server", name_server)
+        yield Wanted(NAME_SERVER_FOLDER, [name_server_name(cluster)], hosts_of_all)
+    for client in dict.fromkeys(clients):
+        _checked("--client", client, check_name)
+        yield Wanted(f"client-{client}", [client_name(cluster, client)])
+
+
+def _hosts(option: str, text: str) -> list[str]:
+    hosts = [part.strip() for part in text.split(",") if part.strip()]
+    if not hosts:
+        bad_input(f"{option}: {text!r}, names no host")
+    for host in hosts:
+        shown = f"[{host}]" if ":" in host and host[0] != "[" else host
+        try:
+            check_address(f"{shown}:1")
+        except ValueError as error:
+            bad_input(f"{option}: {host}, {error}")
+    return list(dict.fromkeys(hosts))
+
+
+def _checked(option: str, value: str, rule: Callable[[str], str]) -> None:
+    try:
+        rule(value)
+    except ValueError as error:
+        bad_input(f"{option}: {value}, {error}")

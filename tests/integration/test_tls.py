@@ -1,0 +1,271 @@
+"""A cluster with TLS: it does what one without does, and takes nobody who does not belong."""
+
+import asyncio
+import datetime as dt
+import shutil
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from dledger_broker.security.authority import Authority, Wanted
+from dledger_client import AsyncAdmin, AsyncConsumer, AsyncProducer
+from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, StartAt
+from dledger_proto.errors import Code
+from dledger_proto.network.tls import TlsFolder, client_name, member_name
+from dledger_proto.rpc import raw
+from dledger_proto.rpc.aio import open_channel
+from dledger_proto.rpc.status import from_rpc_error
+from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import broker_pb2_grpc, routes_pb2
+from dledger_proto.v1.peers_pb2 import ReadLogRequest
+from tests.integration.cluster import Cluster, eventually, running_cluster
+
+TOPIC = "secured"
+SILENT_MAX = 200
+"""Connections that begin TLS and never end it."""
+
+
+def in_cluster(folder: Path, body: Callable[[Cluster], Awaitable[None]]) -> None:
+    """Run a body beside a cluster with TLS that has a leader."""
+
+    async def main() -> None:
+        async with running_cluster(folder, secure=True) as cluster:
+            await cluster.leader()
+            await body(cluster)
+
+    asyncio.run(main())
+
+
+def connection(cluster: Cluster, folder: str = "") -> ConnectionConfig:
+    """Return how a client with a certificate reaches the cluster."""
+    return ConnectionConfig(tls_folder=folder or cluster.local.tls_folder)
+
+
+def certificate(cluster: Cluster, folder: Path, name: str, days_ago: int) -> Path:
+    """Make another certificate of the cluster's authority, for one day that began so long ago."""
+    authority = Authority.load(cluster.local.folder / "tls")
+    begins = dt.datetime.now(dt.UTC) - dt.timedelta(days=days_ago)
+    return authority.issue(folder / f"{days_ago}", Wanted("made", [name]), 1, begins)
+
+
+async def outcome(channel: grpc.aio.Channel, cluster: Cluster) -> str:
+    """Return how a status call over a channel ends."""
+    admin: broker_pb2_grpc.AdminAsyncStub = broker_pb2_grpc.AdminStub(channel)
+    try:
+        request = pb.StatusRequest()
+        metadata = (("dledger-group", cluster.local.group),)
+        reply = await admin.Status(request, timeout=10, metadata=metadata)
+    except grpc.aio.AioRpcError as error:
+        return error.code().name
+    finally:
+        await channel.close(None)
+    return reply.role
+
+
+def test_clients_and_members_speak_tls(tmp_path: Path) -> None:
+    """Messages are stored and read, a follower takes over, and all members have the same."""
+    in_cluster(tmp_path, clients_and_members_speak_tls)
+
+
+async def clients_and_members_speak_tls(cluster: Cluster) -> None:
+    there = connection(cluster)
+    name_server = cluster.local.name_server
+    async with (
+        AsyncProducer(name_server, ProducerConfig(connection=there)) as producer,
+        AsyncConsumer(name_server, ConsumerConfig(connection=there)) as consumer,
+        AsyncAdmin(name_server, there) as admin,
+    ):
+        await admin.create_topic(TOPIC, queues_per_group=1)
+        for number in range(20):
+            await producer.send(TOPIC, b"%d" % number)
+        leader = await cluster.leader()
+        cluster.local.kill(leader.name)
+        for number in range(20, 40):
+            await producer.send(TOPIC, b"%d" % number)
+        cluster.local.start(leader.name)
+        await consumer.assign(TOPIC, StartAt.FIRST)
+        bodies: list[bytes] = []
+        async with asyncio.timeout(20):
+            while len(bodies) < 40:
+                bodies += [record.body for record in await consumer.poll()]
+    assert bodies == [b"%d" % number for number in range(40)]
+    await cluster.assert_identical()
+
+
+def test_strangers_are_refused(tmp_path: Path) -> None:
+    """No certificate, another authority's, an expired one, plain text: none gets an answer."""
+    in_cluster(tmp_path, strangers_are_refused)
+
+
+async def strangers_are_refused(cluster: Cluster) -> None:
+    address, made_in = cluster.members[0].address, cluster.local.folder / "made"
+    ours = TlsFolder(cluster.local.tls_folder).current()
+    assert await outcome(open_channel(address, (), ours), cluster) in {"leader", "follower"}
+    assert await outcome(open_channel(address), cluster) == "UNAVAILABLE"
+    nobody = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ours.authority))
+    assert await outcome(nobody, cluster) == "UNAVAILABLE"
+    others = Authority.make(cluster.local.cluster)
+    name = client_name(cluster.local.cluster, "mallory")
+    others.store(made_in / "others")
+    made = others.issue(made_in / "others", Wanted("mallory", [name]))
+    shutil.copy(Path(cluster.local.tls_folder) / "ca.crt", made / "ca.crt")  # he trusts the members
+    mallory = TlsFolder(str(made)).current()
+    assert await outcome(open_channel(address, (), mallory), cluster) == "UNAVAILABLE"
+    for days_ago, expected in (
+        (0, {"leader", "follower"}),
+        (2, {"UNAVAILABLE"}),
+        (-2, {"UNAVAILABLE"}),
+    ):
+        keys = TlsFolder(str(certificate(cluster, made_in, name, days_ago))).current()
+        assert await outcome(open_channel(address, (), keys), cluster) in expected, days_ago
+
+
+def test_a_client_refuses_a_member_of_another_name(tmp_path: Path) -> None:
+    """The certificate names the hosts: an address that it does not name is refused."""
+    in_cluster(tmp_path, a_client_refuses_a_member_of_another_name)
+
+
+async def a_client_refuses_a_member_of_another_name(cluster: Cluster) -> None:
+    port = cluster.members[0].address.rpartition(":")[2]
+    keys = TlsFolder(cluster.local.tls_folder).current()
+    assert await outcome(open_channel(f"127.0.0.2:{port}", (), keys), cluster) == "UNAVAILABLE"
+
+
+def test_a_client_is_no_member(tmp_path: Path) -> None:
+    """With a client's certificate nobody gets the log of a peer, forwards, or registers."""
+    in_cluster(tmp_path, a_client_is_no_member)
+
+
+async def a_client_is_no_member(cluster: Cluster) -> None:
+    member = cluster.members[0]
+    said = (
+        ("dledger-cluster", cluster.local.cluster),
+        ("dledger-group", cluster.local.group),
+        ("dledger-member", cluster.members[1].name),
+        ("dledger-to", member.name),
+        ("dledger-incarnation", "00"),
+    )
+    read = raw.raw_read(member.channel, raw.READ_LOG)(
+        ReadLogRequest().SerializeToString(), metadata=said
+    )
+    assert await refusal(read.read()) is Code.WRONG_CLUSTER
+    forwarded = (*member.metadata, ("dledger-forwarded", "1"))
+    append = raw.raw_unary(member.channel, raw.APPEND_ONE)
+    assert await refusal(append(b"", metadata=forwarded)) is Code.NO_PERMISSION
+    pull = raw.raw_unary(member.channel, "/dledger.v1.Admin/PullTopics")
+    assert await refusal(pull(b"", metadata=member.metadata)) is Code.NO_PERMISSION
+    keys = TlsFolder(cluster.local.tls_folder).current()
+    async with open_channel(cluster.local.name_server, (), keys) as channel:
+        stream = raw.raw_stream(channel, "/dledger.v1.Registry/Register")()
+        registration = routes_pb2.Registration(
+            cluster=cluster.local.cluster,
+            group=cluster.local.group,
+            member=member.name,
+            address="127.0.0.1:1",
+            configured_members=[each.name for each in cluster.members],
+        )
+        await stream.write(registration.SerializeToString())
+        assert await refusal(stream.read()) is Code.WRONG_CLUSTER
+
+
+async def refusal(call: "asyncio.Future[object] | object") -> Code:
+    """Return the code with which a call is refused."""
+    try:
+        await call  # type: ignore[misc]
+    except grpc.aio.AioRpcError as error:
+        return from_rpc_error(error).code
+    raise AssertionError("it was not refused")
+
+
+def test_new_certificates_are_taken_while_all_runs(tmp_path: Path) -> None:
+    """The certificates change under load: no send fails, and the new ones are what members show."""
+    in_cluster(tmp_path, new_certificates_are_taken_while_all_runs)
+
+
+async def new_certificates_are_taken_while_all_runs(cluster: Cluster) -> None:
+    authority = Authority.load(cluster.local.folder / "tls")
+    name = cluster.members[0].name
+    host, _, port = cluster.members[0].address.rpartition(":")
+    before = await asyncio.to_thread(shown, host, int(port), cluster)
+    stop = asyncio.Event()
+
+    async def send() -> int:
+        config = ProducerConfig(connection=connection(cluster))
+        count = 0
+        async with AsyncProducer(cluster.local.name_server, config) as producer:
+            while not stop.is_set():
+                await producer.send(TOPIC, b"x")
+                count += 1
+        return count
+
+    sending = asyncio.create_task(send())
+    named = [member_name(cluster.local.cluster, cluster.local.group, name)]
+    authority.issue(cluster.local.folder / "tls", Wanted(name, named, ["localhost", "127.0.0.1"]))
+    client = client_name(cluster.local.cluster, "local")
+    authority.issue(cluster.local.folder / "tls", Wanted("client-local", [client]))
+
+    async def changed() -> bool:
+        return await asyncio.to_thread(shown, host, int(port), cluster) != before
+
+    await eventually(changed, "the member shows its new certificate")
+    leader = await cluster.leader()
+    cluster.local.kill(leader.name)  # others connect anew, with the new files
+    cluster.local.start(leader.name)
+    await cluster.leader()
+    stop.set()
+    assert await sending > 0
+
+
+def shown(host: str, port: int, cluster: Cluster) -> bytes:
+    """Return the certificate that a port shows."""
+    context = TlsFolder(cluster.local.tls_folder).current().dialling
+    with (
+        socket.create_connection((host, port), 5) as plain,
+        context.wrap_socket(plain, server_hostname=host) as secured,
+    ):
+        return secured.getpeercert(binary_form=True) or b""
+
+
+def test_handshakes_that_never_end_hurt_nobody(tmp_path: Path) -> None:
+    """Others are served while many connections have begun TLS and say nothing more."""
+    in_cluster(tmp_path, handshakes_that_never_end_hurt_nobody)
+
+
+async def handshakes_that_never_end_hurt_nobody(cluster: Cluster) -> None:
+    address = cluster.members[0].address
+    host, _, port = address.rpartition(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(SILENT_MAX)]
+    try:
+        for each in silent:
+            each.send(bytes([22, 3, 1, 2, 0]))  # the head of a first record, and no more
+        keys = TlsFolder(cluster.local.tls_folder).current()
+        assert await outcome(open_channel(address, (), keys), cluster) in {"leader", "follower"}
+    finally:
+        for each in silent:
+            each.close()
+
+
+def test_a_member_without_its_files_does_not_start(tmp_path: Path) -> None:
+    """The error names the file; nothing listens."""
+    asyncio.run(a_member_without_its_files(tmp_path))
+
+
+async def a_member_without_its_files(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, secure=True, start=False) as cluster:
+        name = cluster.members[0].name
+        (tmp_path / "tls" / name / "tls.key").unlink()
+        cluster.local.start(name)
+        process = cluster.local.processes[name]
+        code = await asyncio.to_thread(process.wait, 20)
+        assert code != 0
+        assert "tls.key" in cluster.local.log_text(name)
+
+
+def test_the_error_of_a_wrong_file_names_it(tmp_path: Path) -> None:
+    """What cannot be used is refused before anything connects."""
+    with pytest.raises(ValueError, match=r"ca\.crt"):
+        TlsFolder(str(tmp_path))

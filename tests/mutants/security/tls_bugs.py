@@ -1,0 +1,87 @@
+"""Known bugs of whom a process takes for whom, by its certificate."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.rewrite import Edit
+
+LISTENER: Final = "dledger.raft.links.peer_listener:PeerListener"
+LINKS: Final = "unit.raft_host.test_links_by_tls"
+ACCESS: Final = "unit.security.test_access"
+
+TLS_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "any-certificate-opens-a-link",
+        "a member's certificate is not compared with whom it says to be",
+        [
+            Edit(
+                f"{LISTENER}.greet",
+                "if self._tls is not None and name not in names:",
+                "if False:",
+            )
+        ],
+        [f'{LINKS}.test_nobody_else_is_accepted_as_a_member:"uvloop"'],
+    ),
+    Mutant(
+        "greeting-of-a-client-is-read",
+        "what a client says on the members' port is parsed",
+        [
+            Edit(
+                f"{LISTENER}.is_stranger",
+                "return self._tls is not None and not is_member_of(stream.peer_names, "
+                "self._cluster)",
+                "return False",
+            )
+        ],
+        [f'{LINKS}.test_nobody_else_is_accepted_as_a_member:"uvloop"'],
+    ),
+    Mutant(
+        "entries-go-to-anybody",
+        "the dialler does not look whose certificate the listener has",
+        [
+            Edit(
+                "dledger.raft.links.peer_link:_Connection.opened",
+                "if self._peer_name and self._peer_name not in stream.peer_names:",
+                "if False:",
+            )
+        ],
+        [f"{LINKS}.test_a_dialler_wants_the_certificate_of_its_peer"],
+    ),
+    Mutant(
+        "members-of-another-cluster-are-ours",
+        "a certificate of a member of another cluster opens the calls between members",
+        [
+            Edit(
+                "dledger_broker.security.access:Access.check_member",
+                "if names is not None and not is_member_of(names, self.cluster):",
+                "if names is not None and not any('/member/' in name for name in names):",
+            )
+        ],
+        [f"{ACCESS}.test_only_members_make_calls_between_members"],
+    ),
+    Mutant(
+        "a-member-registers-another",
+        "a name server does not compare the certificate with who registers",
+        [
+            Edit(
+                "dledger_namesrv.service:_check_proof",
+                "if names is not None and said not in names:",
+                "if names is not None and not names:",
+            )
+        ],
+        [f"{ACCESS}.test_a_member_registers_under_its_own_name"],
+    ),
+    Mutant(
+        "half-changed-files-are-taken",
+        "a new key is used with the old certificate",
+        [
+            Edit(
+                "dledger_proto.network.tls:TlsFolder._look",
+                "except TlsError as error:  # halfway through a change, or a mistake: look again",
+                "except TlsError as error:\n            self._marks = self._stat()",
+            )
+        ],
+        ["unit.security.test_tls_folder.test_changed_files_are_taken_when_they_fit_together"],
+    ),
+)
