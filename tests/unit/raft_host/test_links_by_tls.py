@@ -99,11 +99,12 @@ def test_nobody_else_is_accepted_as_a_member(loop: str) -> None:
                     assert await caller.answer()
                 assert await caller.is_closed()
                 caller.close()
-                link = Side(A, B, 0).link(f"127.0.0.1:{side.port}", LinkSettings(1.0, tls=tls))
+                dialler = Side(A, B, 0)
+                link = dialler.link(f"127.0.0.1:{side.port}", LinkSettings(1.0, tls=tls))
                 link.start()
-                told = side.trace.named("link_refused")
-                await until(lambda told=told: bool(told), "it is refused")  # type: ignore[misc]
-                assert not link.is_up
+                told = dialler.trace
+                await until(lambda told=told: bool(told.named("peer_not_reached")), "a refusal")  # type: ignore[misc]
+                assert dialler.events.seen == []
                 await link.stop()
             assert side.events.received_messages == []
             caller = await Caller.dial(side.port, made.of_member(A).current().dialling)
