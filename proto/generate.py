@@ -19,6 +19,7 @@ TARGET = SOURCES / "dledger_proto" / "v1"
 PROTO_FILES = (
     "dledger/v1/broker.proto",
     "dledger/v1/delivery.proto",
+    "dledger/v1/health.proto",
     "dledger/v1/peers.proto",
     "dledger/v1/routes.proto",
     "dledger/v1/snapshots.proto",
