@@ -22,6 +22,7 @@ from dledger.state.commands.command import Command
 from dledger.state.commands.registry import UnknownCommand, decode
 from dledger.state.events import Applied, Events
 from dledger.state.format_level import FORMAT_LEVEL_MAX
+from dledger.state.progress.lag import Lags
 from dledger.state.queries import Queries
 from dledger.state.queues.append import Appender
 from dledger.state.queues.table import NO_POSITION
@@ -55,6 +56,7 @@ class StateMachine:
         self._store = store
         self._state = state = State(store, group)
         self.queries = Queries(state)
+        self.lags = Lags(state)
         self._appender = Appender(state)
         self.events = Events()
         value = store.get(APPLIED_KEY)
@@ -81,6 +83,11 @@ class StateMachine:
     def applied_time_ms(self) -> int:
         """The leader's stamp of that entry."""
         return self._time_ms
+
+    @property
+    def applied_position(self) -> int:
+        """The log position behind that entry."""
+        return self._end
 
     @property
     def saved_index(self) -> LogIndex:
