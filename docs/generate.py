@@ -1,4 +1,4 @@
-"""Writes the pages that follow from code: configuration, client settings, errors, commands.
+"""Writes the pages that follow from code: settings, errors, commands, metrics.
 
     python docs/generate.py            write them
     python docs/generate.py --check    say which of them is not what the code says; write nothing
@@ -21,9 +21,12 @@ from dledger_broker.config.checks import LEAST_BYTES
 from dledger_broker.config.load import environment_name, type_name
 from dledger_broker.config.model import GroupConfig, MemberConfig
 from dledger_broker.config.sections import Section
+from dledger_broker.metrics import catalogue as of_member
 from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, PushConfig
 from dledger_client.errors import error_of
 from dledger_client.latency import LatencyTable
+from dledger_monitoring.series import Series
+from dledger_namesrv import metrics as of_name_server
 from dledger_namesrv.service import NameServerSettings
 from dledger_proto.errors import MEANINGS, Code
 from dledger_proto.exit_codes import EXIT_CODES, Exit
@@ -59,6 +62,13 @@ OF_COMMANDS: Final = """\
 A command is the only way to change the replicated state. One payload of a COMMANDS entry of the log
 is one command; [formats](formats.md#command) draws its bytes. A number is never used again: 1, 3 to
 5 and 14 are withdrawn."""
+OF_METRICS: Final = """\
+What `/metrics` says. [Monitoring](monitoring.md) says how to ask, and what to look at. Where
+RocketMQ 5 has a series for the same thing, the name, the unit and the labels are RocketMQ's; the
+other names begin with `dledger_`. A counter begins at 0 with its process. A histogram has
+`_bucket`, `_sum` and `_count`. Every process also has `process_cpu_seconds_total`,
+`process_resident_memory_bytes`, `process_open_fds` and their like, as all programs with Prometheus'
+library."""
 CONTINUED: Final = re.compile(r"\n {4,}")
 
 
@@ -293,11 +303,36 @@ def commands() -> str:
     return "\n\n".join([NOTE, "# Commands", OF_COMMANDS, table(heads, rows)])
 
 
+def series_of(all_series: Sequence[Series]) -> str:
+    """Return a table of series."""
+    rows = (
+        [f"`{each.name}`", each.kind, ", ".join(f"`{name}`" for name in each.labels), each.meaning]
+        for each in all_series
+    )
+    return table(["Series", "Kind", "Labels", "Meaning"], rows)
+
+
+def metrics() -> str:
+    """Return the page of all series."""
+    return "\n\n".join(
+        [
+            "# Metrics",
+            NOTE,
+            OF_METRICS,
+            "## A member\n\nAll series also have the labels `cluster`, `node_type` (`broker`) and "
+            "`node_id` (the\nmember).\n\n" + series_of(of_member.ALL),
+            "## A name server\n\nAll series also have the labels `node_type` (`nameserver`) and "
+            "`node_id`\n(the address it listens on).\n\n" + series_of(of_name_server.ALL),
+        ]
+    )
+
+
 PAGES: Final = {
     "commands.md": commands,
     "configuration.md": configuration,
     "client-configuration.md": client_configuration,
     "errors.md": errors,
+    "metrics.md": metrics,
 }
 
 

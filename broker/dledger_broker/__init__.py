@@ -9,6 +9,7 @@ config/      The configuration of a member
 delivery/    Delivery: who consumes what, at the leader that coordinates it
 demo/        The demo on real input: departures, faults, proof, report
 group/       One group as the services see it, and what its leader does by itself
+metrics/     What a member counts and shows to those who watch it
 local/       A whole cluster on this machine
 process/     A member as a process: its groups, its end, logs, health
 read/        Reading: fetch streams, lookups, plans, the log for comparison

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dledger_namesrv.logs import set_up_logs
 from dledger_namesrv.service import NameServerSettings, PortTaken, serve
 from dledger_proto.exit_codes import Exit, exit_codes_help
+from dledger_proto.network.addresses import check_address
 from dledger_proto.network.tls import TlsError
 
 
@@ -29,13 +30,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="a member silent for longer is dropped (%(default)s)",
     )
     parser.add_argument("--tls-folder", default="", help="with ca.crt, tls.crt and tls.key")
+    parser.add_argument(
+        "--metrics-listen", default="", help="host:port of metrics and health by HTTP (none)"
+    )
     parser.add_argument("--log-format", choices=("console", "json"), default="console")
     given = parser.parse_args(arguments)
     if not 0.1 <= given.lease_seconds <= 3600:
         parser.error(f"--lease-seconds: {given.lease_seconds}, must be 0.1 to 3600")
+    try:
+        if given.metrics_listen:
+            check_address(given.metrics_listen)
+    except ValueError as error:
+        parser.error(f"--metrics-listen: {given.metrics_listen}, {error}")
     set_up_logs(json=given.log_format == "json")
     return run(
-        NameServerSettings(given.listen, given.cluster, given.lease_seconds, given.tls_folder)
+        NameServerSettings(
+            given.listen,
+            given.cluster,
+            given.lease_seconds,
+            given.tls_folder,
+            given.metrics_listen,
+        )
     )
 
 

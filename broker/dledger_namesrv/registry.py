@@ -88,6 +88,16 @@ class Registry:
         self._topics = TopicTable()
         self._changes: ChangeLog[_Key] = ChangeLog(CHANGED_KEYS_MAX)
 
+    @property
+    def groups(self) -> list[BrokerGroup]:
+        """The groups that have a registered member."""
+        return list(self._groups.values())
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics routes tell."""
+        return sum(1 for _ in self._topics.living())
+
     def open_session(self) -> Session:
         """Return the number of a new registration stream."""
         self._newest_session += 1

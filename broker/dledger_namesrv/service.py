@@ -15,6 +15,10 @@ from typing import Final
 import grpc.aio
 import structlog
 
+from dledger_monitoring.exposition import Exposition
+from dledger_monitoring.health import Health
+from dledger_monitoring.port import Port, watched_pages
+from dledger_namesrv.metrics import Metrics
 from dledger_namesrv.registry import LEASE_SECONDS, Names, Registry
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.names import printable
@@ -58,12 +62,14 @@ class NameServerSettings:
         cluster: The one cluster to serve. Empty: the cluster of the first member that registers.
         lease_seconds: The name server drops a member that is silent for longer. From 0.1 to 3600.
         tls_folder: The folder with `ca.crt`, `tls.crt` and `tls.key`. Empty: no TLS.
+        metrics_listen: The address to serve HTTP on: metrics and health. Empty: none.
     """
 
     listen: str = "0.0.0.0:9876"
     cluster: str = ""
     lease_seconds: float = LEASE_SECONDS
     tls_folder: str = ""
+    metrics_listen: str = ""
 
 
 class PortTaken(Exception):
@@ -83,8 +89,8 @@ class NameServerService:
         self._changed = asyncio.Event()
         self._told_version = registry.version
         self._telling = False
-        self._watchers = 0
-        self._registrations = 0
+        self.watchers = 0
+        self.registrations = 0
         self._snapshot: tuple[int, list[bytes]] | None = None
         self._deltas: dict[tuple[int, int], bytes | None] = {}
 
@@ -101,11 +107,11 @@ class NameServerService:
     async def _answer_all(
         self, stream: AsyncIterator[bytes], write: Send, names: frozenset[str] | None
     ) -> None:
-        if self._registrations >= REGISTRATIONS_MAX:
+        if self.registrations >= REGISTRATIONS_MAX:
             raise DledgerError(
                 Code.BUSY, f"the limit of {REGISTRATIONS_MAX} registrations is reached"
             )
-        self._registrations += 1
+        self.registrations += 1
         session = self._registry.open_session()
         try:
             async for data in stream:
@@ -114,7 +120,7 @@ class NameServerService:
                 answer = self._take(session, registration)
                 await write(answer.SerializeToString())
         finally:
-            self._registrations -= 1
+            self.registrations -= 1
             self._registry.close_session(session)
             self._tell_soon()
 
@@ -142,9 +148,9 @@ class NameServerService:
             await abort(context, error)
 
     async def _follow(self, names: Names, write: Send) -> None:
-        if self._watchers >= WATCHERS_MAX:
+        if self.watchers >= WATCHERS_MAX:
             raise DledgerError(Code.BUSY, f"the limit of {WATCHERS_MAX} watchers is reached")
-        self._watchers += 1
+        self.watchers += 1
         try:
             seen, replies = self._snapshot_for(names)
             while True:
@@ -159,7 +165,7 @@ class NameServerService:
                 else:
                     replies = [delta] if delta else []
         finally:
-            self._watchers -= 1
+            self.watchers -= 1
 
     def _snapshot_for(self, names: Names) -> tuple[int, list[bytes]]:
         """Return a snapshot and its version; an unfiltered one is shared while it is young."""
@@ -270,6 +276,7 @@ class NameServer:
         )
         self._tls = TlsFolder(settings.tls_folder, _tls_problem) if settings.tls_folder else None
         self.port = 0
+        self._watched: tuple[Exposition, Port] | None = None
 
     async def start(self) -> None:
         """Listen; PortTaken when the address cannot be had."""
@@ -285,8 +292,9 @@ class NameServer:
                 ("grpc.http2.max_ping_strikes", 0),
             ]
         )
+        health = Health(["dledger.v1.Registry", "dledger.v1.Routes"], str)
         server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
-            service.handlers()
+            (*service.handlers(), health.handlers())
         )
         try:
             self.port = take_port(server, self._settings.listen, self._tls)
@@ -294,9 +302,25 @@ class NameServer:
             self.port = 0
         if not self.port:
             raise PortTaken(f"{self._settings.listen} cannot be listened on: it is taken")
+        await self._show(service)
         await server.start()
         self._server = server
         self._expiry = asyncio.create_task(service.expire_leases(), name="expire leases")
+
+    async def _show(self, service: NameServerService) -> None:
+        """Serve metrics, if an address was given; PortTaken when it cannot be had."""
+        address = self._settings.metrics_listen
+        if not address:
+            return
+        source = Metrics(self.registry, lambda: (service.watchers, service.registrations)).collect
+        common = {"node_type": "nameserver", "node_id": self._settings.listen}
+        exposition = Exposition(common, [source], self._clock)
+        port = Port(watched_pages(exposition, str))
+        try:
+            await port.listen(address)
+        except OSError as error:
+            raise PortTaken(f"{address} cannot be listened on: {error.strerror}") from error
+        self._watched = exposition, port
 
     async def stop(self) -> None:
         """End all streams and the listener. Nothing is lost: members register anew."""
@@ -306,6 +330,8 @@ class NameServer:
                 await self._expiry
         if self._server is not None:
             await self._server.stop(STOP_GRACE_SECONDS)
+        for each in self._watched or ():
+            each.close()
 
 
 async def serve(settings: NameServerSettings) -> None:

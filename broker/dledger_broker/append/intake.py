@@ -162,6 +162,9 @@ class _Frame:
         self.owner = owner
 
     def answered(self, item: PendingBatch) -> None:
+        assert item.row is not None, f"append {item.number} has no answer"
+        if item.row.code:
+            self._admission.meters.refused[item.row.code] += 1
         self._left -= 1
         if not self._left:
             self._admission.append_done(self._size, self._count)

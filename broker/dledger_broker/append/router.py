@@ -22,6 +22,8 @@ from dledger.raft.driver.host import GroupHost
 from dledger.state.results import Appended, Refused
 from dledger.types import EntryKind, MemberId, Settled
 from dledger_broker.group.group_view import GroupNames
+from dledger_broker.metrics.meters import GroupMeters
+from dledger_proto.batch.header import TOPIC_ID_AT
 from dledger_proto.errors import Code, Outcome
 from dledger_proto.rpc.frames import AnswerRow
 
@@ -78,8 +80,10 @@ class AppendRouter:
         names: GroupNames,
         forward: Forward,
         clock: Clock,
+        meters: GroupMeters,
     ) -> None:
         self._host = host
+        self._meters = meters
         self._names = names
         self._forward = forward
         self._clock = clock
@@ -163,10 +167,14 @@ class AppendRouter:
         self._host.propose_nowait(
             EntryKind.BATCHES,
             [item.batch for item in items],
-            partial(self._settled, items, forwarded),
+            partial(self._settled, items, forwarded, self._clock.monotonic()),
         )
 
-    def _settled(self, items: list[PendingBatch], forwarded: bool, settled: Settled) -> None:
+    def _settled(
+        self, items: list[PendingBatch], forwarded: bool, began: float, settled: Settled
+    ) -> None:
+        if settled.outcome is not Outcome.NOT_STORED:
+            self._meters.append_seconds.add(self._clock.monotonic() - began)
         if settled.outcome is Outcome.STORED:
             self._stored(items, settled)
         elif settled.outcome is Outcome.UNKNOWN:
@@ -190,6 +198,9 @@ class AppendRouter:
         index, term, early = settled.index, settled.term, self._host.counts_unsynced
         for item, result in zip(items, settled.results, strict=True):
             if isinstance(result, Appended):
+                if not result.duplicate:
+                    topic_id = bytes(item.batch[TOPIC_ID_AT])
+                    self._meters.batch_stored(topic_id, result.record_count, item.size)
                 item.answer(
                     AnswerRow(
                         number=item.number,

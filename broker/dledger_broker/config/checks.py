@@ -137,6 +137,10 @@ def _listen_relations(config: "MemberConfig") -> Iterator[Problem]:
         return
     else:
         link_port = port + 1
+    metrics = config.metrics.listen
+    if metrics and split_address(metrics)[1] in (port, link_port):
+        limit = "is also the port of listen or link_listen; metrics need their own port"
+        yield Problem("metrics.listen", metrics, limit)
     yield from _own_link_relations(config, link_port)
 
 

@@ -41,6 +41,7 @@ from dledger_broker.config.sections import (
     ConsumerGroupsConfig,
     FolderPath,
     LogConfig,
+    MetricsConfig,
     Name,
     RaftConfig,
     RefillConfig,
@@ -115,6 +116,7 @@ class MemberConfig(Section):
         tls: Certificates.
         shutdown: How SIGTERM ends the process.
         log: The process's own log lines.
+        metrics: What monitoring asks this process.
     """
 
     cluster: Name
@@ -142,6 +144,7 @@ class MemberConfig(Section):
     tls: TlsConfig = TlsConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
     log: LogConfig = LogConfig()
+    metrics: MetricsConfig = MetricsConfig()
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

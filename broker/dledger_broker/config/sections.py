@@ -338,3 +338,18 @@ class LogConfig(Section):
 
     level: Annotated[LogLevel, Field(strict=False)] = LogLevel.INFO
     format: Annotated[LogFormat, Field(strict=False)] = LogFormat.CONSOLE
+
+
+class MetricsConfig(Section):
+    """What monitoring asks this process (`/metrics`, `/healthz`, `/readyz`).
+
+    Attributes:
+        listen: The address to serve HTTP on, without encryption and without a password. Default:
+            none, and nothing is served.
+        series_max: So many topics of each broker group have series of their own, so many consumer
+            groups, and so many pairs of a consumer group and a topic. A gauge says how many are
+            left out.
+    """
+
+    listen: AddressOrNone = ""
+    series_max: Annotated[int, Field(ge=1, le=10_000)] = 1_000

@@ -27,6 +27,7 @@ from dledger_broker.group.commands import Commands
 from dledger_broker.group.leases import Leases
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
+from dledger_broker.metrics.meters import GroupMeters
 from dledger_proto.errors import Code, DledgerError
 
 BARRIER_RETRY_SECONDS: Final = 0.05
@@ -74,6 +75,8 @@ class GroupView:
     """How long a message that deletes its key stays in a compacted topic."""
     refill_says: Callable[[], str] = str
     """Returns what a refill of this member does; empty when none is under way."""
+    refill_left_bytes: Callable[[], int] = int
+    """Returns how many bytes of log that refill has yet to fetch."""
     keeps_snapshots: Callable[[], bool] = bool
     """Tells whether snapshots of this member may keep the space of what is deleted."""
     endangered: Callable[[], Sequence[str]] = tuple
@@ -84,11 +87,15 @@ class GroupView:
     """What the newest scrub of this member found, and what is damaged now."""
     scrub_now: Callable[[int], int] = lambda _rate: 0
     """Begins a scrub with so many bytes in a second, 0 for no bound; returns its number."""
+    meters: GroupMeters = field(default_factory=GroupMeters)
+    """What is counted for metrics."""
     _leadership_waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def watch(self) -> None:
         """Connect to the events of host and machine; called once, before anything runs."""
         self.host.watch_leadership(self._leadership_changed)
+        self.host.watch_leadership(self.meters.leadership_changed)
+        self.host.round_took = self.meters.write_seconds.add
         self.machine.events.subscribe(self._applied)
 
     @property

@@ -82,6 +82,10 @@ class LocalCluster:
     """Further keys of every member's configuration, dotted: {"storage.flush": "async"}."""
     secure: bool = False
     """TLS on every port and connection, with an authority of the cluster's own."""
+    own_settings: Mapping[str, Mapping[str, Setting]] = field(
+        default_factory=dict[str, Mapping[str, Setting]]
+    )
+    """By the name of a member: keys that it alone has. Of the name server: its options."""
     die_with_owner: bool = False
     """True: processes get SIGTERM when the thread that started them ends (Linux)."""
     ports: dict[str, int] = field(default_factory=dict[str, int])
@@ -304,9 +308,11 @@ class LocalCluster:
     def _command(self, name: str) -> list[str]:
         tie = ["dledger_broker.local.child", str(os.getpid())] if self.die_with_owner else []
         if name == NAME_SERVER:
-            command = ["dledger_namesrv", "--listen", self.address(name)]
+            own = self.own_settings.get(name, {}).items()
+            options = [word for key, value in own for word in (f"--{key}", str(value))]
             if self.secure:
-                command += ["--tls-folder", str(self._tls / name)]
+                options += ["--tls-folder", str(self._tls / name)]
+            command = ["dledger_namesrv", "--listen", self.address(name), *options]
         else:
             config = self.folder / name / "config.toml"
             command = ["dledger_broker.cli", "broker", "--config", str(config)]
@@ -314,7 +320,7 @@ class LocalCluster:
 
     def _settings(self, name: str) -> dict[str, Setting]:
         tls = {"tls.folder": str((self._tls / name).absolute())} if self.secure else {}
-        return {**self.settings, **tls}
+        return {**self.settings, **tls, **self.own_settings.get(name, {})}
 
     def _config(self, name: str) -> str:
         lines = [

@@ -39,6 +39,7 @@ from dledger_broker.group.group_view import GroupNames, GroupView
 from dledger_broker.group.leases import Leases
 from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
+from dledger_broker.metrics.meters import CountedTrace, GroupMeters
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.platform import Platform
 from dledger_broker.process.tasks import start_running
@@ -84,6 +85,7 @@ class GroupRuntime:
         self._scrub: Scrub | None = None
         self._giving: Giving | None = None
         self._telling_topics = False
+        self._meters = GroupMeters()
         self.known_index: Callable[[], int] = lambda: 0
         """Returns the index up to which this member knows all decisions of the control group."""
         self.broker_groups: Callable[[], Sequence[str]] = tuple
@@ -115,7 +117,8 @@ class GroupRuntime:
         watch = TopicWatch(machine.queries, self._topics_changed)
         machine.events.subscribe(watch.applied)
         settings = config.group_settings(group)
-        self._trace = LogTrace(group.name, group.member, lambda: raft.term)
+        lines = LogTrace(group.name, group.member, lambda: raft.term)
+        self._trace = CountedTrace(lines, self._meters)
         raft = RaftGroup(
             settings,
             self._folder.identity,
@@ -182,11 +185,12 @@ class GroupRuntime:
             Leases(machine, platform.clock),
             config.topics.retention,
             config.topics.tombstone_ms,
+            meters=self._meters,
         )
         self.view.watch()
         self.messaging = Messaging(self.view)
         self._forwarder = AppendForwarder(group.name, self._channels, platform.clock, self._reroute)
-        self.router = AppendRouter(host, names, self._forwarder.send, platform.clock)
+        self.router = AppendRouter(host, names, self._forwarder.send, platform.clock, self._meters)
 
     def _reroute(self, items: Sequence[PendingBatch]) -> None:
         self.router.reroute(items)
@@ -280,6 +284,7 @@ class GroupRuntime:
         )
         refill.on_gathered = on_refilled
         self.view.refill_says = lambda: refill.says
+        self.view.refill_left_bytes = lambda: refill.left_bytes
         self._begin("refill", refill.run)
 
     def _start_scrub(self, identity: LinkIdentity) -> None:

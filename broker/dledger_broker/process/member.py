@@ -31,6 +31,7 @@ from dledger_broker.config.model import MemberConfig
 from dledger_broker.delivery.coordinator import Coordinator
 from dledger_broker.delivery.grants import Grants
 from dledger_broker.group.duty import EVERYTHING
+from dledger_broker.metrics.watching import Watching
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.logs import set_up_logs
@@ -41,7 +42,7 @@ from dledger_broker.rpc.admission import AdmissionControl
 from dledger_broker.rpc.calls import Calls, HostedGroup
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
-from dledger_broker.rpc.table import services
+from dledger_broker.rpc.table import SERVICES, services
 from dledger_broker.security.access import Access
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto import __version__
@@ -130,6 +131,7 @@ class Member:
         self._cluster_view = ClusterView(
             config.cluster, {group.name: dict(group.members) for group in config.groups}
         )
+        self._watching = Watching(config, self._admission, platform)
         self._log = structlog.get_logger().bind(member=config.member)
 
     def _tls_problem(self, reason: str) -> None:
@@ -142,6 +144,7 @@ class Member:
             runtime = GroupRuntime(self._config, group, self._platform, self._channels, self._tls)
             runtime.open(self._failed)
             self._groups[group.name] = runtime
+            self._watching.add_group(runtime.view, runtime.snapshots)
         self._add_services()
         await self._server.start()
         for runtime in self._groups.values():
@@ -171,6 +174,7 @@ class Member:
         config = self._config
         await _take_port(config.listen, self._take_own_port)
         await _take_port(config.link_listen, lambda: self._listener.listen(config.link_listen))
+        await _take_port(config.metrics.listen, self._watching.listen)
 
     async def _take_own_port(self) -> None:
         if not take_port(self._server, self._config.listen, self._tls):
@@ -252,7 +256,7 @@ class Member:
         broker, *others = services(calls, streams, routes)
         # gRPC asks the services in this order at each call.
         self._server.add_generic_rpc_handlers(  # pyright: ignore[reportUnknownMemberType]
-            (broker, self._giving.handlers(), *others)
+            (broker, self._giving.handlers(), *others, self._watching.health(SERVICES))
         )
         for name, runtime in self._groups.items():
             runtime.on_topics_changed.append(routes.changed)
@@ -335,6 +339,7 @@ class Member:
         await self._cluster_view.stop()
         await self._server.stop(SERVER_GRACE_SECONDS)
         self._listener.close()
+        self._watching.close()
         has_closed = True
         for runtime in self._groups.values():
             try:

@@ -302,6 +302,7 @@ class FetchSession:
 
         parts = batches_in_memory(self._log, spans)
         if parts is not None and not cuts:
+            self._count(assignment, spans)
             return Prepared(frame_of(parts), next_offset, was_cold=False)
 
         def job() -> bytes:
@@ -311,7 +312,13 @@ class FetchSession:
             return frame_of(batches)
 
         frame = await asyncio.get_running_loop().run_in_executor(self._view.pool, job)
+        self._count(assignment, spans)
         return Prepared(frame, next_offset, was_cold=True)
+
+    def _count(self, assignment: Assignment, spans: Sequence[QueueSpan]) -> None:
+        records = sum(span.record_count for span in spans)
+        size = sum(span.size for span in spans)
+        self._view.meters.fetched.add(assignment.topic_id, records, size)
 
 
 def _check_range(offset: int, minimum: int, maximum: int) -> None:

@@ -85,6 +85,8 @@ class Refill:
         """An earlier process may have left something."""
         self.says = ""
         """What goes on, for people; empty when nothing does."""
+        self.left_bytes = 0
+        """Of the log, which the giver has and this member has yet to fetch."""
         self.on_gathered: Callable[[], None] = lambda: None
         """Called when all is there: the member should stop and start anew."""
         self._quiet = Quiet(view.clock)
@@ -124,7 +126,7 @@ class Refill:
         if self._may_be_staged:
             await self._do(self._staging.discard)
             self._may_be_staged = False
-            self.says = ""
+            self.says, self.left_bytes = "", 0
 
     async def _try_all(self) -> None:
         """Try each giver once. What no giver can go on with is dropped."""
@@ -271,7 +273,7 @@ class Refill:
         await self._keep_rate(0)
 
     def _tell(self, giver: Giver, commit_index: int, left: int) -> None:
-        rate = self._bytes_per_second
+        rate, self.left_bytes = self._bytes_per_second, left
         self.says = (
             f"refill from {giver.member}: entries up to {self._staging.log.last_index} of "
             f"{commit_index}, {left / MIB:.0f} MiB left, at most {rate / MIB:.0f} MiB/s"

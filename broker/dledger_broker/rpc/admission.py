@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from dledger_broker.config.sections import AdmissionConfig
+from dledger_broker.metrics.meters import ProcessMeters
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import KIB
 
@@ -129,6 +130,12 @@ class AdmissionControl:
             Work.ADMIN: self.admin_calls,
         }
         self._draining = ""
+        self.meters = ProcessMeters()
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """All of them."""
+        return tuple(each for each in vars(self).values() if isinstance(each, Bound))
 
     @property
     def draining(self) -> bool:

@@ -241,6 +241,7 @@ class Calls:
 
     async def answer(self, row: Row[Any, Any], data: bytes, context: raw.RawContext) -> bytes:
         """Run one unary call under its bound; errors leave as statuses (S140)."""
+        began = self.clock.monotonic()
         try:
             if not row.while_draining:
                 self.admission.check_open()
@@ -253,9 +254,12 @@ class Calls:
                 reply: Message = await self._execute(row, call, request)
                 return reply.SerializeToString()
         except DledgerError as error:
+            self.admission.meters.refused[error.code] += 1
             await status.abort(context, error)
         except BUGS as error:
             await self.fail(context, error)
+        finally:
+            self.admission.meters.called(row.name, self.clock.monotonic() - began)
 
     async def fail(self, context: status.AbortableContext, bug: Exception) -> NoReturn:
         """End a call that met a bug; whether it took effect is unknown."""

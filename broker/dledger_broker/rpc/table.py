@@ -217,6 +217,12 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
 )  # fmt: skip
 
 
+SERVICES: Final = tuple(
+    f"dledger.v1.{each}" for each in (BROKER, DELIVERY, ADMIN, SNAPSHOTS, ROUTES)
+)
+"""As gRPC names them."""
+
+
 def services(calls: Calls, streams: Streams, watch: RouteWatch) -> tuple[raw.RawService, ...]:
     """Return what a member's gRPC server serves; what is called most comes first."""
     by_hand: Mapping[str, Mapping[str, raw.RawMethod]] = {

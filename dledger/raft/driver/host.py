@@ -98,6 +98,8 @@ class GroupHost:
         self._barriers = SharedBarriers(self._ask_barrier)
         self._or_fail = FailStop(self._ends_here)
         self._is_mended: Callable[[BaseException], bool] = lambda _error: False
+        self.round_took: Callable[[float], None] = lambda _seconds: None
+        """Hears how long each write round took, its wait for the worker included."""
         self.silences = Silences(clock.monotonic())
 
     # What the member calls.
@@ -354,12 +356,14 @@ class GroupHost:
     def _start_write(self, write_round: Round) -> None:
         assert not self._writing, "two write rounds in flight"
         self._writing = True
+        began = self._clock.monotonic()
 
         def done(_result: object, error: BaseException | None) -> None:
             self._writing = False
             if self._stopped:
                 return
             now = self._clock.monotonic()
+            self.round_took(now - began)
             if error is None:
                 with self._or_fail:
                     self.group.write_finished(write_round, now)

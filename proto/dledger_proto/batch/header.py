@@ -33,6 +33,8 @@ EPOCH_OF_SCHEDULES: Final = (1 << 32) - 1
 COLUMN_BYTES_PER_RECORD: Final = 20
 
 HEADER: Final = struct.Struct("<4sIIHBBII16sIIq16sIqQIIIII")
+TOPIC_ID_AT: Final = slice(24, 40)
+"""Where the topic's id lies in a batch."""
 assert HEADER.size == BATCH_HEADER_SIZE
 
 Buffer = bytes | bytearray | memoryview

@@ -7,6 +7,7 @@ from dledger_broker.append.intake import AppendIntake
 from dledger_broker.append.router import AppendRouter, PendingBatch
 from dledger_broker.append.stream import AppendSession
 from dledger_broker.append.unary import append_unary
+from dledger_broker.metrics.meters import GroupMeters
 from dledger_proto.rpc.frames import AnswerRow, encode_append, parse_answers
 from tests.unit.broker.fakes import (
     NAMES,
@@ -30,6 +31,7 @@ class HoldingRouter(AppendRouter):
             NAMES,
             FakeForwarder().send,
             ManualClock(),
+            GroupMeters(),
         )
         self.items: list[PendingBatch] = []
 

@@ -8,6 +8,7 @@ from dledger.raft.commit.proposals import PORTION_SIZE_TARGET
 from dledger.state.results import Appended, Refused
 from dledger.types import Buffer, EntryKind, LogIndex, OnSettled, Settled, Term
 from dledger_broker.append.router import AppendRouter, PendingBatch
+from dledger_broker.metrics.meters import GroupMeters
 from dledger_proto.errors import Code, Outcome
 from tests.unit.broker.fakes import (
     ME,
@@ -35,6 +36,7 @@ class Stage:
             NAMES,
             self.forwarder.send,
             self.clock,
+            GroupMeters(),
         )
 
     def items(self, *bodies: bytes, seconds: float = 10.0) -> list[PendingBatch]:

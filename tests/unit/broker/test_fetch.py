@@ -14,6 +14,7 @@ from dledger.state.values import QueueSpan
 from dledger.types import Position, Span
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.group.long_poll import LongPoll
+from dledger_broker.metrics.meters import GroupMeters
 from dledger_broker.read.assignments import Assignment, FetchOptions
 from dledger_broker.read.batches import read_batches, read_runs
 from dledger_broker.read.fetch import FRAME_COPIES, FetchSession
@@ -119,6 +120,7 @@ class Stage:
             long_poll=self.poll,
             confirm=self.fresh.confirm,
             host=SimpleNamespace(failed=self.damage.append),
+            meters=GroupMeters(),
         )
         return FetchSession(cast("GroupView", view), self.admission)
 

@@ -173,7 +173,7 @@ def test_who_stalls_a_name_server_is_ended(method: str) -> None:
             else:
                 await service.register(registrations(), raw)
 
-        count = "_watchers" if method == "watch" else "_registrations"
+        count = "watchers" if method == "watch" else "registrations"
         await stall(serve, lambda: cast("int", getattr(service, count)))
 
     asyncio.run(scenario())

@@ -40,6 +40,9 @@ def namesrv(
             envvar=TLS_VARIABLE, help="Folder with ca.crt, tls.crt and tls.key; default: no TLS."
         ),
     ] = None,
+    metrics_listen: Annotated[
+        str, typer.Option(help="host:port of metrics and health by HTTP; default: none.")
+    ] = "",
     log_format: Annotated[str, typer.Option(help="console or json")] = "console",
 ) -> None:
     """Run a name server until SIGTERM. It stores nothing: run as many as you like."""
@@ -49,15 +52,18 @@ def namesrv(
     from dledger_namesrv.service import NameServerSettings
     from dledger_proto.network.addresses import check_address
 
-    try:
-        check_address(listen)
-    except ValueError as error:
-        bad_input(f"--listen: {listen}, {error}")
+    for option, address in (("--listen", listen), ("--metrics-listen", metrics_listen)):
+        try:
+            if address or option == "--listen":
+                check_address(address)
+        except ValueError as error:
+            bad_input(f"{option}: {address}, {error}")
     if log_format not in {"console", "json"}:
         bad_input(f"--log-format: {log_format}, must be console or json")
     set_up_logs(json=log_format == "json")
     folder = str(tls_folder or "")
-    raise typer.Exit(run(NameServerSettings(listen, cluster, lease_seconds, folder)))
+    settings = NameServerSettings(listen, cluster, lease_seconds, folder, metrics_listen)
+    raise typer.Exit(run(settings))
 
 
 def _silence_grpc() -> None:
