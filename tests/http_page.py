@@ -5,9 +5,14 @@ import asyncio
 ANSWER_BYTES_MAX = 16 << 20
 
 
-async def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    """Return the status and the body of one page."""
-    return await ask_raw(port, f"{method} {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+async def ask(port: int, path: str, *, closing: bool = False) -> tuple[int, str]:
+    """Return the status and the body of one page.
+
+    `closing`: ask for the end of the connection, as a server needs it that would keep it.
+    """
+    head = "Host: here\r\nConnection: close\r\n" if closing else "Host: here\r\n"
+    version = "1.0" if closing else "1.1"  # of HTTP/1.0 no answer comes in chunks
+    return await ask_raw(port, f"GET {path} HTTP/{version}\r\n{head}\r\n".encode())
 
 
 async def ask_raw(port: int, request: bytes) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dledger_broker.config.load import load_config
 
@@ -22,10 +23,11 @@ FILES: dict[str, dict[str, tuple[str, ...]]] = {
 PIN = re.compile(r"^([a-z0-9-]+==[^ ;\\]+)", re.MULTILINE)
 
 
-def services(file: str, **variables: str) -> dict[str, Any]:
+def services(file: str, *profiles: str, **variables: str) -> dict[str, Any]:
     """What compose makes of a file, given these variables."""
+    chosen = [word for name in profiles for word in ("--profile", name)]
     done = subprocess.run(
-        [COMPOSE, "--file", DEPLOY / f"{file}.yaml", "config", "--format", "json"],
+        [COMPOSE, "--file", DEPLOY / f"{file}.yaml", *chosen, "config", "--format", "json"],
         env={"PATH": "/usr/bin:/bin", **variables}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -74,6 +76,33 @@ def test_every_container_is_bounded_and_for_this_machine_alone(file: str) -> Non
         assert service["ulimits"]["nofile"] == 16384, name
         assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}, name
         assert (service["restart"], service["pull_policy"]) == ("unless-stopped", "never"), name
+
+
+def test_what_watches_is_bounded_pinned_and_scrapes_every_process() -> None:
+    made = services("compose", "monitoring")
+    watching = {name: made[name] for name in ("prometheus", "grafana")}
+    for name, service in watching.items():
+        assert published(service).startswith("127.0.0.1:"), name
+        assert int(service["mem_limit"]) > 0, name
+        assert service["pids_limit"] == 256, name
+        assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), f"{name} has no version"
+        for mount in service["volumes"]:
+            if mount["type"] == "bind":
+                assert Path(mount["source"]).exists(), mount
+                assert mount["read_only"], mount
+    config = yaml.safe_load((DEPLOY / "monitoring" / "prometheus.yml").read_text())
+    targets = {
+        target
+        for job in config["scrape_configs"]
+        for group in job["static_configs"]
+        for target in group["targets"]
+    }
+    listen = load_config(DEPLOY / "member.toml", made["n1"]["environment"]).config.metrics.listen
+    port = listen.rpartition(":")[2]
+    assert targets == {f"{name}:{port}" for name in set(made) - set(watching)}
+    assert made["ns1"]["command"][-2:] == ["--metrics-listen", listen]
+    for file in config["rule_files"]:
+        assert (DEPLOY / "monitoring" / file).exists()
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "build.lock"])
