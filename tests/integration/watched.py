@@ -58,7 +58,9 @@ async def watched_cluster(
     folder: Path, members: int = 3, **settings: Setting
 ) -> AsyncIterator[Watched]:
     """Run a cluster whose processes serve metrics."""
-    async with running_cluster(folder, members, False, "local", **settings) as cluster:
+    async with running_cluster(
+        folder, members, start=False, cluster_name="local", secure=False, **settings
+    ) as cluster:
         ports = dict(zip(cluster.local.names, free_ports(members + 1), strict=True))
         cluster.local.own_settings = {
             name: {"metrics.listen": f"127.0.0.1:{port}"} for name, port in ports.items()

@@ -17,6 +17,7 @@ packages at the top.
     values      How people write and read times, durations and sizes in bytes
     backup/     Commands that keep a copy of a group's data, and make a new cluster of it
     cluster/    Commands about a running cluster
+    live/       Commands that show a running cluster again and again
     members/    Commands about running members, one by one
     exports/    `dledger export`
     messages/   Commands that send and read messages

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "tail": "messages.tail",
     "consume": "messages.consume",
     "status": "cluster.status",
+    "top": "live.top",
     "scrub": "members.scrub",
     "routes": "cluster.routes",
     "health": "cluster.health",

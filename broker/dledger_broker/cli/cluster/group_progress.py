@@ -1,6 +1,6 @@
 """`dledger group lag`, `why` and `resume`: how far a consumer group is, and its pauses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -62,17 +62,11 @@ def lag(
     Without --topic: the topics that its consumers have now, and the group's own retries. Of a group
     without consumers: all topics in which it has got anywhere.
     """
-    rows: list[dict[str, object]] = []
-    paused: dict[str, str] = {}
     with Cluster(name_servers, timeout) as cluster:
-        for topic in topics or _consumed(cluster, name, name_servers, timeout):
-            for queues, reply in _progress(cluster, name, topic):
-                rows += _rows(topic, queues, reply)
-                if reply.paused:
-                    paused[queues[0].group] = reply.paused
+        asked = topics or consumed(cluster, name, name_servers, timeout)
+        rows, paused = lag_of(cluster, name, asked)
     for group, why in paused.items():
         note(f"paused in group {group}: {why}; go on with: dledger group resume {name}")
-    rows.sort(key=lambda row: (str(row["topic"]), int(str(row["queue"]))))
     print_rows(rows, COLUMNS, as_json=as_json, empty="no queues")
 
 
@@ -146,7 +140,23 @@ def nudge(cluster: Cluster, name: str) -> int:
     return told
 
 
-def _consumed(cluster: Cluster, name: str, name_servers: str, timeout: float) -> list[str]:
+def lag_of(
+    cluster: Cluster, name: str, topics: Iterable[str]
+) -> tuple[list[dict[str, object]], dict[str, str]]:
+    """Return a row for each queue of these topics, and why broker groups pause the group."""
+    rows: list[dict[str, object]] = []
+    paused: dict[str, str] = {}
+    for topic in topics:
+        for queues, reply in _progress(cluster, name, topic):
+            rows += _rows(topic, queues, reply)
+            if reply.paused:
+                paused[queues[0].group] = reply.paused
+    rows.sort(key=lambda row: (str(row["topic"]), int(str(row["queue"]))))
+    return rows, paused
+
+
+def consumed(cluster: Cluster, name: str, name_servers: str, timeout: float) -> list[str]:
+    """Return the topics of a consumer group: those of its consumers, or else of its progress."""
     found = described(cluster, name)
     topics = {queue.topic for queue in found.queues if queue.topic}
     if not found.members:

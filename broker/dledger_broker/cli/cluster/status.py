@@ -7,7 +7,6 @@ from typing import Annotated, Final, cast
 
 import typer
 from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
 from dledger_broker.cli.cluster.status_rows import (
@@ -26,6 +25,7 @@ from dledger_broker.cli.connect import (
     no_group,
     unknown_group,
 )
+from dledger_broker.cli.live.refresh import refreshed
 from dledger_broker.cli.output import (
     JsonFlag,
     answering,
@@ -88,22 +88,12 @@ def status(
             if any(row["reason"] for row in rows) or not is_led(rows):
                 raise typer.Exit(Exit.FAILED)
             return
-        _watch(cluster, group, every, as_json)
-
-
-def _watch(cluster: Cluster, group: str, every: float, as_json: bool) -> None:
-    try:
-        if as_json:
-            while True:
-                print_json(_look_again(cluster, group))
-                time.sleep(every)
-        # Visible: rows below the end of the screen are not left out.
-        with Live(console=console(), auto_refresh=False, vertical_overflow="visible") as live:
-            while True:
-                live.update(Group(*_tables(_look_again(cluster, group))), refresh=True)
-                time.sleep(every)
-    except KeyboardInterrupt:
-        return
+        refreshed(
+            lambda: _look_again(cluster, group),
+            lambda rows: Group(*_tables(rows)),
+            every,
+            as_json=as_json,
+        )
 
 
 def _look_again(cluster: Cluster, group: str) -> list[dict[str, object]]:
