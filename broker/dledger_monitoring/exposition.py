@@ -77,6 +77,7 @@ class Exposition(Collector):
             for part in written(family):
                 parts.append(part)
                 yield
+        self._sheet = Sheet(self._common)  # or the collector would find all values alive
 
     def close(self) -> None:
         """End a scrape that is under way."""

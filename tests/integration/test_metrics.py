@@ -1,6 +1,7 @@
 """Real processes show themselves: every series, health, and nothing stale after a change."""
 
 import asyncio
+import socket
 from pathlib import Path
 
 import grpc
@@ -13,11 +14,18 @@ from dledger_client import AsyncAdmin, AsyncProducer
 from dledger_monitoring.health import SERVICE
 from dledger_monitoring.series import Kind, Series
 from dledger_namesrv import metrics as of_name_server
+from dledger_proto.exit_codes import Exit
 from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1.health_pb2 import HealthAnswer, HealthQuestion
 from tests.http_page import ask
-from tests.integration.cluster import Cluster, Member, batch_of, eventually
+from tests.integration.cluster import (
+    Cluster,
+    Member,
+    batch_of,
+    eventually,
+    running_cluster,
+)
 from tests.integration.watched import Scraped, Watched, watched_cluster
 
 GROUP = "group-1"
@@ -224,6 +232,25 @@ def test_without_a_setting_nothing_listens(tmp_path: Path) -> None:
             await watched.cluster.leader()
             with pytest.raises(ConnectionRefusedError):
                 await ask(port, "/healthz")
+
+    asyncio.run(run())
+
+
+def test_a_member_whose_metrics_port_is_taken_says_so_and_ends(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_cluster(tmp_path, 1, start=False) as cluster:
+            (name,) = cluster.local.member_names
+            with socket.create_server(("127.0.0.1", 0)) as other:
+                address = f"127.0.0.1:{other.getsockname()[1]}"
+                cluster.local.own_settings = {name: {"metrics.listen": address}}
+                cluster.local.prepare()
+                cluster.local.start(name)
+
+                async def ended() -> bool:
+                    return (name, Exit.PORT_TAKEN) in cluster.local.ended()
+
+                await eventually(ended, "the member ends")
+            assert f"cannot listen on {address}" in cluster.local.log_text(name)
 
     asyncio.run(run())
 

@@ -22,6 +22,8 @@ from dledger_proto.names import RETRY_TOPIC_PREFIX
 
 ROWS_A_STEP: Final = 32
 """Rows of progress that are read at once: about a millisecond."""
+SERIES_A_STEP: Final = 64
+"""Pairs whose series are written at once."""
 ROWS_READ_MAX: Final = 65_536
 """Of one scrape: queues times consumer groups. What lies behind is left out, and counted as one."""
 
@@ -82,7 +84,9 @@ class Consumers:
             yield
             if not place or read >= ROWS_READ_MAX:
                 break
-        for (name, topic), found in sums.items():
+        for at, ((name, topic), found) in enumerate(sums.items()):
+            if at % SERIES_A_STEP == 0:
+                yield
             is_retry = YES if topic.startswith(RETRY_TOPIC_PREFIX) else NO
             labels = broker_group, name, topic, is_retry
             since_ms = max(view.now_ms - found.oldest_ms, 0) if found.oldest_ms else 0
