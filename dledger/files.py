@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Final, Protocol
 
 from dledger.types import Buffer
 
@@ -113,6 +113,11 @@ class FileSystem(Protocol):
     def lock(self, path: str) -> object:
         """Take the exclusive lock file at `path`; BlockingIOError when another process holds it."""
         ...
+
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+"""Of new files and folders: messages are for nobody else on the machine."""
 
 
 class OsFile:
@@ -245,7 +250,7 @@ class OsFileSystem:
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(path, flags, 0o644), self._freeing)
+        return OsFile(os.open(path, flags, FILE_MODE), self._freeing)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -254,7 +259,7 @@ class OsFileSystem:
         return sorted(os.listdir(path))
 
     def make_folder(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, FOLDER_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -289,7 +294,8 @@ class OsFileSystem:
 
     def lock(self, path: str) -> object:
         """See `FileSystem.lock`. The lock ends with the process, or when the result is dropped."""
-        file = open(path, "a+b")  # noqa: SIM115 - held for the life of the process
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        file = os.fdopen(fd, "r+b")  # held for the life of the process
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -29,7 +29,7 @@ from typing import Final
 import lmdb
 from crc32c import crc32c
 
-from dledger.files import FileSystem, OsFileSystem
+from dledger.files import FILE_MODE, FileSystem, OsFileSystem
 from dledger.store.lmdb_check import Checked, check_store
 from dledger.store.lmdb_errors import failure
 from dledger.store.lmdb_mark import write_mark
@@ -150,7 +150,7 @@ class LmdbBase:
             return lmdb.open(
                 path, map_size=map_size, subdir=True, readahead=False, writemap=False,
                 metasync=True, sync=True, lock=True, max_readers=READERS_MAX, max_spare_txns=1,
-                max_dbs=0,
+                max_dbs=0, mode=FILE_MODE,
             )  # fmt: skip
         except lmdb.Error as error:
             raise failure(path, "it cannot be opened", error) from error

@@ -6,9 +6,12 @@ group runs (`dledger.raft.driver.host`), the upkeep of a group (`upkeep`).
 """
 
 import asyncio
+import contextlib
 import gc
 import os
+import shlex
 import signal
+import stat
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -385,6 +388,7 @@ def run_member(config: MemberConfig) -> int:
     """
     set_up_logs(config.log, cluster=config.cluster, member=config.member)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    _warn_of_open_folders(config)
     code: int = Exit.BUG
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -398,6 +402,23 @@ def run_member(config: MemberConfig) -> int:
         structlog.get_logger().critical("member cannot start", reason=str(error))
         code = exit_code_of(error)
     return code
+
+
+def _warn_of_open_folders(config: MemberConfig) -> None:
+    """Say which data folders other users of the machine may look into.
+
+    A member makes its folders for its own user alone; one that was there before keeps its mode.
+    """
+    for group in config.groups:
+        with contextlib.suppress(OSError):  # it is made at the start
+            mode = stat.S_IMODE(os.stat(group.folder).st_mode)
+            if mode & 0o077:
+                structlog.get_logger().warning(
+                    "data folder is open to other users of the machine",
+                    folder=str(group.folder),
+                    mode=f"{mode:04o}",
+                    remedy=f"chmod 700 {shlex.quote(str(group.folder))}",
+                )
 
 
 async def serve(config: MemberConfig, platform: Platform, on_serving: Callable[[], None]) -> int:
