@@ -2,8 +2,11 @@
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a line of it for each stranger; read at import
 
 from dledger_namesrv.logs import set_up_logs
 from dledger_namesrv.service import NameServerSettings, PortTaken, serve
@@ -29,7 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=defaults.lease_seconds,
         help="a member silent for longer is dropped (%(default)s)",
     )
-    parser.add_argument("--tls-folder", default="", help="with ca.crt, tls.crt and tls.key")
+    parser.add_argument(
+        "--tls-folder",
+        default=os.environ.get("DLEDGER_TLS_FOLDER", ""),
+        help="with ca.crt, tls.crt and tls.key",
+    )
     parser.add_argument(
         "--metrics-listen", default="", help="host:port of metrics and health by HTTP (none)"
     )

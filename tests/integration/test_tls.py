@@ -15,7 +15,8 @@ from dledger_broker.security.authority import Authority, Wanted
 from dledger_client import AsyncAdmin, AsyncConsumer, AsyncProducer
 from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, StartAt
 from dledger_proto.errors import Code
-from dledger_proto.network.tls import TlsFolder, client_name, member_name
+from dledger_proto.exit_codes import Exit
+from dledger_proto.network.tls import LOOK_SECONDS, TlsFolder, client_name, member_name
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 from dledger_proto.rpc.status import from_rpc_error
@@ -202,11 +203,25 @@ async def new_certificates_are_taken_while_all_runs(cluster: Cluster) -> None:
                 count += 1
         return count
 
+    read: list[int] = []
+
+    async def poll() -> None:
+        config = ConsumerConfig(connection=connection(cluster))
+        async with AsyncConsumer(cluster.local.name_server, config) as consumer:
+            await consumer.assign(TOPIC, StartAt.FIRST)
+            while not stop.is_set():
+                read.append(len(await consumer.poll(timeout_ms=100)))
+
     sending = asyncio.create_task(send())
+    await eventually_sent(cluster)
+    polling = asyncio.create_task(poll())
     named = [member_name(cluster.local.cluster, cluster.local.group, name)]
-    authority.issue(cluster.local.folder / "tls", Wanted(name, named, ["localhost", "127.0.0.1"]))
     client = client_name(cluster.local.cluster, "local")
-    authority.issue(cluster.local.folder / "tls", Wanted("client-local", [client]))
+    folder = cluster.local.folder / "tls"
+    authority.issue(folder, Wanted(name, named, ["localhost", "127.0.0.1"]))
+    for _ in range(3):  # a reader outlives more than one change
+        authority.issue(folder, Wanted("client-local", [client]))
+        await asyncio.sleep(2 * LOOK_SECONDS)
 
     async def changed() -> bool:
         return await asyncio.to_thread(shown, host, int(port), cluster) != before
@@ -216,8 +231,25 @@ async def new_certificates_are_taken_while_all_runs(cluster: Cluster) -> None:
     cluster.local.kill(leader.name)  # others connect anew, with the new files
     cluster.local.start(leader.name)
     await cluster.leader()
+    before_end = sum(read)
+
+    async def read_on() -> bool:
+        return sum(read) > before_end
+
+    await eventually(read_on, "messages are read")
     stop.set()
     assert await sending > 0
+    await polling
+
+
+async def eventually_sent(cluster: Cluster) -> None:
+    """Wait until the topic is there."""
+    async with AsyncAdmin(cluster.local.name_server, connection(cluster)) as admin:
+
+        async def is_there() -> bool:
+            return any(topic.name == TOPIC for topic in await admin.list_topics())
+
+        await eventually(is_there, "the topic")
 
 
 def shown(host: str, port: int, cluster: Cluster) -> bytes:
@@ -261,8 +293,9 @@ async def a_member_without_its_files(tmp_path: Path) -> None:
         cluster.local.start(name)
         process = cluster.local.processes[name]
         code = await asyncio.to_thread(process.wait, 20)
-        assert code != 0
+        assert code == Exit.BAD_INPUT
         assert "tls.key" in cluster.local.log_text(name)
+        assert "Traceback" not in cluster.local.log_text(name)
 
 
 def test_the_error_of_a_wrong_file_names_it(tmp_path: Path) -> None:

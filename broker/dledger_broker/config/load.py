@@ -381,8 +381,10 @@ def _resolve_folders(raw: Raw, base: Path, sources: Mapping[str, str]) -> None:
     tables += [("groups", group) for group in raw.get("groups", []) if isinstance(group, dict)]
     for key, table in tables:
         value = table.get("folder")
-        if isinstance(value, str) and not sources.get(key, "").startswith("environment"):
-            table["folder"] = str(base / value)
+        if not isinstance(value, str) or not value:
+            continue
+        of_shell = sources.get(key, "").startswith("environment")
+        table["folder"] = str((Path.cwd() if of_shell else base) / value)
 
 
 def _note_sources(value: object, key: str, source: str, sources: dict[str, str]) -> None:

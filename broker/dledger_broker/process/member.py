@@ -51,7 +51,7 @@ from dledger_broker.usecases.messaging import Messaging
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
-from dledger_proto.network.tls import TlsFolder
+from dledger_proto.network.tls import TlsError, TlsFolder
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import make_server, take_port
 
@@ -111,13 +111,13 @@ def exit_code_of(error: BaseException) -> Exit:
 class Member:
     """A running member. Made on the loop that serves it."""
 
-    def __init__(self, config: MemberConfig, platform: Platform) -> None:
+    def __init__(
+        self, config: MemberConfig, platform: Platform, tls: TlsFolder | None = None
+    ) -> None:
         self._config = config
         self._platform = platform
         self._admission = AdmissionControl(config.admission)
-        self._tls = (
-            TlsFolder(str(config.tls.folder), self._tls_problem) if config.tls.is_on else None
-        )
+        self._tls = tls
         self._channels = Channels(self._tls)
         self._groups: dict[str, GroupRuntime] = {}
         self._followers: dict[str, TopicFollower] = {}
@@ -136,9 +136,6 @@ class Member:
         )
         self._watching = Watching(config, self._admission, platform)
         self._log = structlog.get_logger().bind(member=config.member)
-
-    def _tls_problem(self, reason: str) -> None:
-        self._log.warning("changed TLS files are not used", reason=reason)
 
     async def start(self) -> None:
         """Open the groups and serve; returns when the port answers."""
@@ -166,6 +163,7 @@ class Member:
             listen=self._config.listen,
             link_listen=self._config.link_listen,
             groups=list(self._groups),
+            tls=self._tls is not None,
             version=__version__,
         )
 
@@ -391,13 +389,17 @@ def run_member(config: MemberConfig) -> int:
     _warn_of_open_folders(config)
     code: int = Exit.BUG
     try:
+        tls = _tls_of(config)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             code = STARTS_ANEW
             while code == STARTS_ANEW:
-                work = serve(config, of_this_machine(), on_serving=_spare_the_collector)
+                work = serve(config, of_this_machine(), on_serving=_spare_the_collector, tls=tls)
                 code = runner.run(work)
             if code != Exit.OK:
                 _end_now(code)
+    except TlsError as error:
+        structlog.get_logger().critical("member cannot start", reason=f"tls.folder: {error}")
+        code = Exit.BAD_INPUT
     except (DledgerError, DamagedBatch, OSError, PortTaken) as error:
         structlog.get_logger().critical("member cannot start", reason=str(error))
         code = exit_code_of(error)
@@ -421,13 +423,29 @@ def _warn_of_open_folders(config: MemberConfig) -> None:
                 )
 
 
-async def serve(config: MemberConfig, platform: Platform, on_serving: Callable[[], None]) -> int:
+def _tls_of(config: MemberConfig) -> TlsFolder | None:
+    """Return the files for TLS, if there is a folder; TlsError when they cannot be used."""
+    if not config.tls.is_on:
+        return None
+
+    def problem(reason: str) -> None:
+        structlog.get_logger().warning("changed TLS files are not used", reason=reason)
+
+    return TlsFolder(str(config.tls.folder), problem)
+
+
+async def serve(
+    config: MemberConfig,
+    platform: Platform,
+    on_serving: Callable[[], None],
+    tls: TlsFolder | None = None,
+) -> int:
     """Serve until SIGTERM, SIGINT or a failure; returns the exit code, or STARTS_ANEW.
 
     Raises what start raises.
     """
     loop = asyncio.get_running_loop()
-    member = Member(config, platform)
+    member = Member(config, platform, tls)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, member.request_stop)
     await member.start()

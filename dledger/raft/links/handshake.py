@@ -8,6 +8,7 @@ from the port itself. After the handshake the stream of frames is told, as witho
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final, Protocol
 
 from dledger.raft.links.frame_stream import FrameStream
@@ -82,7 +83,7 @@ class SecureServer:
                 continue
             newcomer = self._make_newcomer()
             shown = ":".join(str(part) for part in address[:2])
-            newcomer.dialled(self._start(self._prove(bare, shown, newcomer)).cancel)
+            newcomer.dialled(partial(_end, bare, self._start(self._prove(bare, shown, newcomer))))
 
     async def _prove(self, bare: socket.socket, address: str, newcomer: Newcomer) -> None:
         """Agree on TLS, within bounds; the stream is told when it stands."""
@@ -93,7 +94,7 @@ class SecureServer:
                 ssl=self._tls.current().listening,
                 ssl_handshake_timeout=self._handshake_seconds,
             )
-        except OSError as error:  # ssl.SSLError is one, and a TimeoutError
+        except Exception as error:  # noqa: BLE001 - the library's, of what a stranger's certificate says
             bare.close()
             newcomer.refused(f"{type(error).__name__}: {error}", address)
             newcomer.closed("no TLS")
@@ -101,3 +102,9 @@ class SecureServer:
             bare.close()
             newcomer.closed("no TLS in time")
             raise
+
+
+def _end(bare: socket.socket, proving: "asyncio.Task[None]") -> None:
+    """Close a connection before TLS stands; its task may not have begun."""
+    proving.cancel()
+    bare.close()

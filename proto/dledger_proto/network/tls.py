@@ -61,6 +61,11 @@ class Keys:
     listening: ssl.SSLContext
     dialling: ssl.SSLContext
 
+    @property
+    def contents(self) -> tuple[bytes, bytes, bytes]:
+        """What the three files held."""
+        return self.authority, self.certificate, self.key
+
     def for_server(self) -> grpc.ServerCertificateConfiguration:
         """Return what a server of gRPC needs."""
         return grpc.ssl_server_certificate_configuration(
@@ -108,7 +113,9 @@ class TlsFolder:
             marks = self._stat()
             if marks == self._marks:
                 return
-            self._keys = _read(self.path, self._keys.version + 1)
+            keys = _read(self.path, self._keys.version + 1)
+            if keys.contents != self._keys.contents:  # touched, or copied once more
+                self._keys = keys
         except TlsError as error:  # halfway through a change, or a mistake: look again
             if str(error) != self._problem:
                 self._problem = str(error)

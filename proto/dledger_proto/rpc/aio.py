@@ -19,6 +19,7 @@ import asyncio
 import gc
 import socket
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,6 +29,8 @@ from dledger_proto.network.tls import Keys, TlsFolder
 
 HANDSHAKE_MS_MAX: Final = 10_000
 """A connection that has not said what TLS and HTTP/2 begin with after so long is closed."""
+OLDER_CHANNELS_MAX: Final = 64
+"""Of one address, opened with earlier TLS files: after so many changes the oldest is closed."""
 POLLER: Final = "PollerCompletionQueue"
 """The class of grpc.aio whose method is the poller's thread."""
 
@@ -48,7 +51,8 @@ class ChannelTable:
     """One channel for each address, opened at first use and kept. Belongs to the running loop.
 
     After a change of the TLS files the next user of an address gets a new channel. Streams that
-    run go on with the older one: it is closed with the next change, or with the table.
+    run go on with the older one: grpc.aio would cancel whoever reads them if it was closed. An
+    older channel that nobody uses has no connection after half an hour (gRPC's idle timeout).
     """
 
     def __init__(self, options: Options, tls: TlsFolder | None) -> None:
@@ -56,7 +60,7 @@ class ChannelTable:
         self._tls = tls
         self._channels: dict[str, tuple[int, grpc.aio.Channel]] = {}
         """By address, with the version of the files that it was opened with."""
-        self._older: dict[str, grpc.aio.Channel] = {}
+        self._older: dict[str, deque[grpc.aio.Channel]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def to(self, address: str) -> grpc.aio.Channel:
@@ -73,16 +77,17 @@ class ChannelTable:
         return channel
 
     def _retire(self, address: str, channel: grpc.aio.Channel) -> None:
-        oldest = self._older.get(address)
-        self._older[address] = channel
-        if oldest is not None:
-            task = asyncio.get_running_loop().create_task(oldest.close(None))
+        older = self._older.setdefault(address, deque())
+        older.append(channel)
+        if len(older) > OLDER_CHANNELS_MAX:
+            task = asyncio.get_running_loop().create_task(older.popleft().close(None))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Close all."""
-        channels = [*(channel for _, channel in self._channels.values()), *self._older.values()]
+        channels = [channel for _, channel in self._channels.values()]
+        channels += [channel for older in self._older.values() for channel in older]
         self._channels, self._older = {}, {}
         await asyncio.gather(*(channel.close(None) for channel in channels), *self._closing)
 

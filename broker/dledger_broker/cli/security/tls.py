@@ -4,6 +4,7 @@ Owns the options, and which names a certificate gets. Does not own certificates 
 """
 
 import datetime as dt
+import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Final
@@ -32,6 +33,7 @@ from dledger_proto.network.tls import (
 
 COLUMNS: Final = ("folder", "names", "hosts", "from", "until", "days_left")
 NAME_SERVER_FOLDER: Final = "name-server"
+THIS_HOST: Final = ("localhost", "127.0.0.1", "::1")
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the authority and its certificates.")]
 Members = Annotated[
@@ -163,15 +165,25 @@ def _wanted(
         names.append(member_name(cluster, of_group or group, member))
         known += [host for host in _hosts("--member", hosts) if host not in known]
     for member, (names, known) in by_member.items():
-        if member in {AUTHORITY_FOLDER, NAME_SERVER_FOLDER}:
+        if member in {AUTHORITY_FOLDER, NAME_SERVER_FOLDER, *map(_client_folder, clients)}:
             bad_input(f"--member: {member}, is the name of another folder")
-        yield Wanted(member, names, known)
+        yield Wanted(member, names, [*known, *_here(known)])
     if name_server:
         hosts_of_all = _hosts("--name-server", name_server)
+        hosts_of_all += _here(hosts_of_all)
         yield Wanted(NAME_SERVER_FOLDER, [name_server_name(cluster)], hosts_of_all)
     for client in dict.fromkeys(clients):
         _checked("--client", client, check_name)
-        yield Wanted(f"client-{client}", [client_name(cluster, client)])
+        yield Wanted(_client_folder(client), [client_name(cluster, client)])
+
+
+def _client_folder(client: str) -> str:
+    return f"client-{client}"
+
+
+def _here(hosts: list[str]) -> list[str]:
+    """Return the names of the own machine that are missing: health checks call there."""
+    return [host for host in THIS_HOST if host not in hosts]
 
 
 def _hosts(option: str, text: str) -> list[str]:
@@ -179,9 +191,13 @@ def _hosts(option: str, text: str) -> list[str]:
     if not hosts:
         bad_input(f"{option}: {text!r}, names no host")
     for host in hosts:
-        shown = f"[{host}]" if ":" in host and host[0] != "[" else host
         try:
-            check_address(f"{shown}:1")
+            ipaddress.ip_address(host.strip("[]"))
+            continue
+        except ValueError:  # a name, then, without a port
+            pass
+        try:
+            check_address(f"{host}:1")
         except ValueError as error:
             bad_input(f"{option}: {host}, {error}")
     return list(dict.fromkeys(hosts))
