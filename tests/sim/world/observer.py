@@ -124,7 +124,9 @@ class Observer:
         """Find the first entry that differs, by chain CRC from the end, and tell what changed."""
         log = member.log
         last, head = int(log.last_index), int(log.first_index)
-        if restart and head > facts.last + 1 and not facts.is_copy:
+        # No start adds entries. A log that was trimmed to its end is empty.
+        begins_behind = head > facts.last + 1 or head == facts.last + 1 <= last
+        if restart and begins_behind and not facts.is_copy:
             self._refilled(facts, head, last)
         same = min(facts.last, last)
         while same >= head and same in facts.log and facts.log[same] != log.ref(LogIndex(same)):
