@@ -348,11 +348,15 @@ def segment_name(position: int) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """Return the base position that a file name says; None when it names no segment."""
+    """Return the base position that a file name says; None when it names no segment.
+
+    Twenty digits can say more than a position has room for: such a file is none of ours.
+    """
     digits = name.removesuffix(_SUFFIX)
     if digits == name or len(digits) != _NAME_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
-    return int(digits)
+    base_position = int(digits)
+    return base_position if base_position < 1 << 64 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,7 @@ def test_segment_names() -> None:
     assert segment_name(2**64 - 1) == "18446744073709551615.log"
     assert parse_segment_name(segment_name(1 << 30)) == 1 << 30
     for name in ("1.log", "00000000000000000000", "00000000000000000000.idx", "x" * 20 + ".log",
-                 "\u0660" * 20 + ".log"):  # fmt: skip
+                 "\u0660" * 20 + ".log", f"{1 << 64}.log"):  # fmt: skip
         assert parse_segment_name(name) is None
     with pytest.raises(ValueError, match="position"):
         segment_name(-1)
