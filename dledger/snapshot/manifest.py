@@ -62,7 +62,7 @@ def read_manifest(fs: FileSystem, folder: str) -> Manifest | None:
             int(found["last_index"]), int(found["term"]), int(found["time_ms"]),
             str(found["digest"]), int(found["made_ms"]), int(found["size"]), str(found["format"]),
         )  # fmt: skip
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise CorruptFile(f"{folder}/{MANIFEST_FILE}: {error!r}") from error
     if manifest.format != FORMAT:
         raise CorruptFile(f"{folder}/{MANIFEST_FILE}: format {manifest.format!r}, not {FORMAT!r}")

@@ -392,8 +392,10 @@ def test_a_damaged_manifest_or_checkpoint_is_said() -> None:
             content.replace('"g1"', '"../g1"'),
             content.replace("snapshot 1", "snapshot 2"),
             content.replace('"last_index": ', '"last_index": 9'),
+            content.replace('"term": 2', '"term": 1e999'),
             "{}",
             "[]",
+            "[" * 100_000,
         ):
             assert changed != content
             write(path, changed.encode())
