@@ -358,7 +358,7 @@ def decode_cursor(cursor: bytes) -> tuple[int, Story]:
         index, dumped = json.loads(cursor)
         places = [_loaded(Place, row) for row in dumped["places"]]
         claims = {str(key): _loaded(Claim, row) for key, row in dumped["claims"].items()}
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if type(index) is not int:
         raise ValueError(f"index {index!r}")

@@ -181,7 +181,8 @@ def test_who_does_not_know_of_a_reset_is_refused() -> None:
 
 
 def test_a_cursor_that_is_none_is_refused() -> None:
-    for cursor in (b"", b"[]", b"[1]", b"[1, 2]", b'[1, {"places": [{}], "claims": {}}]', b"\xff"):
+    nonsense = (b"", b"[]", b"[1]", b"[1, 2]", b'[1, {"places": [{}], "claims": {}}]', b"\xff")
+    for cursor in (*nonsense, b"[" * 60_000):
         with pytest.raises(ValueError, match=r"."):
             decode_cursor(cursor)
     driven = with_group(CONCURRENT)
