@@ -441,12 +441,13 @@ def test_a_broadcast_gets_everything_and_goes_on_at_its_file(tmp_path: Path) -> 
             ):
                 await eventually(lambda: seen[2], "it goes on")
             assert seen[2] == [(0, 5)]
-            file.write_text("[]")
-            broken = AsyncPushConsumer(
-                cluster.bootstrap, "g", "t", partial(listen, 2), config(str(file))
-            )
-            with pytest.raises(InvalidRequest, match="offsets_file"):
-                await broken.start()
-            await broken.close()
+            for text in ("[]", "[" * 100_000, '{"offsets": {"a": 1e999}}'):
+                file.write_text(text)
+                broken = AsyncPushConsumer(
+                    cluster.bootstrap, "g", "t", partial(listen, 2), config(str(file))
+                )
+                with pytest.raises(InvalidRequest, match="offsets_file"):
+                    await broken.start()
+                await broken.close()
 
     run(body())

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.group.actions import Failed, Why
@@ -34,6 +34,10 @@ from dledger_proto.patterns import Pattern
 from dledger_proto.v1 import delivery_pb2
 
 _LOG = logging.getLogger("dledger_client")
+_NO_OFFSETS: Final = (
+    ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
+"""Errors for JSON that holds something else."""
 
 
 class Broadcast:
@@ -195,7 +199,7 @@ def _offsets_of(path: Path) -> dict[str, int]:
     try:
         offsets = json.loads(text)["offsets"]
         return {str(name): int(offset) for name, offset in offsets.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NO_OFFSETS as error:
         raise invalid(f"offsets_file: {path} holds no offsets ({error})") from error
 
 
