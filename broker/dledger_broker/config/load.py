@@ -13,7 +13,6 @@ cannot set.
 import difflib
 import enum
 import re
-import tomllib
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from pydantic_core import ErrorDetails
 from dledger_broker.config.checks import ConfigError, Problem
 from dledger_broker.config.model import GroupConfig, MemberConfig
 from dledger_broker.config.sections import Section
+from dledger_broker.config.toml_file import Raw, read_toml
 
 ENVIRONMENT_PREFIX: Final = "DLEDGER_"
 VALUE_SHOWN_LENGTH_MAX: Final = 80
@@ -82,9 +82,6 @@ _ROCKETMQ_ALONE: Final[Mapping[str, str]] = dict.fromkeys(
 }
 """Keys that nothing in dledger is like, and what to say about them."""
 
-Raw = dict[str, Any]
-"""Values as TOML gives them; pydantic checks their types next."""
-
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
@@ -118,7 +115,7 @@ def load_config(path: Path | None, environment: Mapping[str, str]) -> LoadedConf
     raw: Raw = {}
     sources: dict[str, str] = {}
     if path is not None:
-        raw = _read_file(path)
+        raw = read_toml(path)
         raw = _one_shape(raw)
         _note_sources(raw, "", f"file {path.name}", sources)
     problems = _drop_unknown_keys(raw)
@@ -219,18 +216,6 @@ def _remedy(unknown: str, near: str, otherwise: str) -> str:
     if alone:
         return alone
     return f'did you mean "{near}"?' if near else otherwise
-
-
-def _read_file(path: Path) -> Raw:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        limit = f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError as error:
-        limit = f"is not UTF-8 at byte {error.start}"
-    except tomllib.TOMLDecodeError as error:
-        limit = f"is not TOML: {error}"
-    raise ConfigError([Problem("file", str(path), limit)])
 
 
 def _one_shape(raw: Raw) -> Raw:
