@@ -7,7 +7,7 @@ SEEDS ?= 100
 JOBS ?= $(shell nproc)
 
 # `make power-cuts` needs root, for loop devices.
-.PHONY: demo test test-groups test-rest verify fix sim sim-shrink mutants mutation export-kills ordered-consumers spark-test chaos chaos-nightly chaos-mutants chaos-bench commits compose-test power-cuts bench bench-peers proto lock wheel docs clean
+.PHONY: demo fuzz test test-groups test-rest verify fix sim sim-shrink mutants mutation export-kills ordered-consumers spark-test chaos chaos-nightly chaos-mutants chaos-bench commits compose-test power-cuts bench bench-peers proto lock wheel docs clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -69,6 +69,13 @@ export-kills: $(READY)
 
 ordered-consumers: $(READY)
 	$(BIN)/python -m tests.programs.ordered_consumers out/ordered-consumers-$$(date +%H%M%S)
+
+# Readers of bytes, each for SECONDS: TARGET=batch-view for one. Without atheris our own engine.
+SECONDS ?= 20
+fuzz: $(READY)
+	$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --require-hashes \
+	  -r tests/fuzz/requirements.lock || echo "no atheris for this machine: our own engine fuzzes"
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(if $(TARGET),--target $(TARGET))
 
 mutants: $(READY)
 	$(BIN)/python -m tests.sim.run mutants
