@@ -11,4 +11,5 @@ core/      Known bugs of Raft, the log and the disk
 data/      Known bugs of the state, calls, exports and decoding
 delivery/  Known bugs of delivery: from stored to done
 security/  Known bugs of who may do what
+edges/     Known bugs at the edges: what is read from outside, and what is written for people
 """

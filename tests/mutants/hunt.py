@@ -94,7 +94,7 @@ def load_script(name: str) -> Callable[..., None]:
     the tasks that an earlier scenario left do, when their traceback is printed.
     """
     module, _, function = name.partition(":")[0].rpartition(".")
-    home = "tests" if module.startswith("unit.") else "tests.scenarios"
+    home = "tests" if module.startswith(("unit.", "fuzz.")) else "tests.scenarios"
     gc.disable()
     try:
         script: Callable[..., None] = getattr(importlib.import_module(f"{home}.{module}"), function)

@@ -14,7 +14,9 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.hunt import HuntBounds, catch, known_rows, load_script, merged
 
 FAST = {
-    row["mutant"]: row["by"] for row in known_rows() if row["by"].startswith(("test_", "unit."))
+    row["mutant"]: row["by"]
+    for row in known_rows()
+    if row["by"].startswith(("test_", "unit.", "fuzz."))
 }
 
 
