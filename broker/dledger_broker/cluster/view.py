@@ -80,7 +80,7 @@ class ClusterView:
                 call = raw.raw_read(channels.to(address), WATCH_METHOD)(
                     request, wait_for_ready=True
                 )
-                while (reply := await raw.read_frame(call)) is not None:
+                async for reply in call:
                     said = False
                     self.merge(routes_pb2.RoutesReply.FromString(reply))
             except grpc.aio.AioRpcError as error:

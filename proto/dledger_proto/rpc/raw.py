@@ -6,7 +6,6 @@ messages). The service of a raw method may also have generated methods; gRPC ask
 handlers in turn.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
@@ -164,15 +163,7 @@ def raw_unary(channel: grpc.aio.Channel, method: str) -> RawUnary:
 async def read_frame(stream: Readable) -> bytes | None:
     """Return the next message of a stream, None at its end; grpc.RpcError when it breaks."""
     # At the end gRPC returns an object of its own (grpc.aio.EOF).
-    try:
-        message = await stream.read()
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        # The channel was closed, and nobody cancelled the reader.
-        none, why = grpc.aio.Metadata(), "the connection was closed"
-        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, none, none, why, why) from None
+    message = await stream.read()
     return message if isinstance(message, bytes) else None
 
 

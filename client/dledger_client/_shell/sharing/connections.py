@@ -31,7 +31,7 @@ from dledger_client._shell.wire import Channels
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
-from dledger_proto.rpc.raw import raw_read, read_frame
+from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import routes_pb2
 
 REFRESH_SOURCES: Final = 3
@@ -193,8 +193,8 @@ class SharedConnections:
             while True:
                 timeout = None if answered else FIRST_ANSWER_TIMEOUT
                 async with asyncio.timeout(timeout):
-                    message = await read_frame(stream)
-                if message is None:
+                    message = await stream.read()
+                if not isinstance(message, bytes):
                     return answered
                 reply = routes_pb2.RoutesReply.FromString(message)
                 self._apply(reply, is_followed=True)
