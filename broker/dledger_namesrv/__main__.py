@@ -12,7 +12,7 @@ from dledger_namesrv.logs import set_up_logs
 from dledger_namesrv.service import NameServerSettings, PortTaken, serve
 from dledger_proto.exit_codes import Exit, exit_codes_help
 from dledger_proto.network.addresses import check_address
-from dledger_proto.network.tls import TlsError
+from dledger_proto.network.tls import FOLDER_VARIABLE, TlsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--tls-folder",
-        default=os.environ.get("DLEDGER_TLS_FOLDER", ""),
+        default=os.environ.get(FOLDER_VARIABLE, ""),
         help="with ca.crt, tls.crt and tls.key",
     )
     parser.add_argument(

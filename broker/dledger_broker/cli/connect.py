@@ -18,12 +18,12 @@ import grpc
 import typer
 
 from dledger_broker.cli.output import CommandFailed, bad_input
-from dledger_broker.config.load import INSIDE_VARIABLE, TLS_VARIABLE
+from dledger_broker.config.load import INSIDE_VARIABLE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
 from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.network.addresses import check_address, split_address
-from dledger_proto.network.tls import TlsError, TlsFolder
+from dledger_proto.network.tls import FOLDER_VARIABLE, TlsError, TlsFolder
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, open_sync_channel, sync_unary
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import DescribeTopicRequest, StatusReply, StatusRequest, Topic
@@ -94,12 +94,12 @@ def open_tls() -> TlsFolder | None:
     try:
         return TlsFolder(folder) if folder else None
     except TlsError as error:
-        bad_input(f"{TLS_VARIABLE}: {error}")
+        bad_input(f"{FOLDER_VARIABLE}: {error}")
 
 
 def tls_folder() -> str:
     """Return the folder with the files for TLS; empty without TLS."""
-    return os.environ.get(TLS_VARIABLE, "")
+    return os.environ.get(FOLDER_VARIABLE, "")
 
 
 class Cluster:

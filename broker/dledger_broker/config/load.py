@@ -38,8 +38,6 @@ _SHORT_KEYS: Final = {"group.name": "group"} | {f"group.{name}": name for name i
 """The short names of the keys of the one group in variables."""
 INSIDE_VARIABLE: Final = ENVIRONMENT_PREFIX + "INSIDE"
 """Tells commands that they run where the members run. A member ignores it."""
-TLS_VARIABLE: Final = ENVIRONMENT_PREFIX + "TLS_FOLDER"
-"""The folder for TLS, of a member and of commands."""
 
 _DERIVED: Final = {
     "control_group", "group.member", "group.clients", "group.links", "group.folder", "link_listen",
@@ -120,8 +118,7 @@ def load_config(path: Path | None, environment: Mapping[str, str]) -> LoadedConf
         _note_sources(raw, "", f"file {path.name}", sources)
     problems = _drop_unknown_keys(raw)
     problems += _overlay_environment(raw, environment, sources)
-    if path is not None:
-        _resolve_folders(raw, path.resolve().parent, sources)
+    _resolve_folders(raw, path.resolve().parent if path else Path.cwd(), sources)
     _group_to_list(raw)
     unread = {problem.key for problem in problems}
     config: MemberConfig | None = None
@@ -360,7 +357,10 @@ def _parse(text: str, kind: type[Any]) -> object:
 
 
 def _resolve_folders(raw: Raw, base: Path, sources: Mapping[str, str]) -> None:
-    """Make relative folders of a file relative to the file, wherever the process starts."""
+    """Make relative folders of a file relative to the file, those of variables to this place.
+
+    So no folder that somebody names is `Path()`, which stands for none: a dot is a folder, too.
+    """
     tables: list[tuple[str, Raw]] = [("folder", raw), ("group.folder", raw.get("group", {}))]
     tables += [("tls.folder", raw.get("tls", {}))]
     tables += [("groups", group) for group in raw.get("groups", []) if isinstance(group, dict)]

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import NO_SUCH_TOPIC, printable
-from dledger_proto.network.tls import TlsError, TlsFolder
+from dledger_proto.network.tls import FOLDER_VARIABLE, TlsError, TlsFolder
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, open_sync_channel, sync_unary
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import StatusReply, StatusRequest
@@ -57,11 +57,11 @@ def look(address: str = "", timeout: float = TIMEOUT_SECONDS) -> str:
 
 def _tls() -> TlsFolder | None:
     """Return the files for TLS that the environment names, as for a member."""
-    folder = os.environ.get("DLEDGER_TLS_FOLDER", "")
+    folder = os.environ.get(FOLDER_VARIABLE, "")
     try:
         return TlsFolder(folder) if folder else None
     except TlsError as error:
-        raise Unhealthy(f"DLEDGER_TLS_FOLDER: {error}") from None
+        raise Unhealthy(f"{FOLDER_VARIABLE}: {error}") from None
 
 
 def _ask(address: str, deadline: float) -> str:

@@ -108,6 +108,11 @@ class Authority:
         found = self._certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
         return str(found[0].value) if found else ""
 
+    @property
+    def ends(self) -> dt.datetime:
+        """Until when its certificates can hold."""
+        return self._certificate.not_valid_after_utc
+
     def store(self, folder: Path) -> None:
         """Write the authority; OSError."""
         inner = folder / AUTHORITY_FOLDER

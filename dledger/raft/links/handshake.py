@@ -94,7 +94,7 @@ class SecureServer:
                 ssl=self._tls.current().listening,
                 ssl_handshake_timeout=self._handshake_seconds,
             )
-        except Exception as error:  # noqa: BLE001 - the library's, of what a stranger's certificate says
+        except Exception as error:  # noqa: BLE001 - reading a strange certificate may raise anything
             bare.close()
             newcomer.refused(f"{type(error).__name__}: {error}", address)
             newcomer.closed("no TLS")

@@ -19,6 +19,8 @@ CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
 FILES: Final = (AUTHORITY, CERTIFICATE, KEY)
 """The names that cert-manager gives them."""
+FOLDER_VARIABLE: Final = "DLEDGER_TLS_FOLDER"
+"""Names the folder: to members, name servers, commands and health checks."""
 LOOK_SECONDS: Final = 1.0
 """Files that changed are noticed so long after, when somebody connects."""
 FILE_SIZE_MAX: Final = 1 << 20

@@ -73,6 +73,18 @@ TLS_BUGS: Final[Sequence[Mutant]] = (
         [f"{ACCESS}.test_a_member_registers_under_its_own_name"],
     ),
     Mutant(
+        "readers-end-when-files-change",
+        "the channel of a running stream is closed when the files have changed",
+        [
+            Edit(
+                "dledger_proto.rpc.aio:ChannelTable._retire",
+                "if len(older) > OLDER_CHANNELS_MAX:",
+                "if len(older) > 1:",
+            )
+        ],
+        ["unit.security.test_channels.test_a_reader_outlives_changes_of_the_files"],
+    ),
+    Mutant(
         "half-changed-files-are-taken",
         "a new key is used with the old certificate",
         [

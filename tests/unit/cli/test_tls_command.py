@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dledger_broker.cli import main
+from dledger_broker.security.authority import Authority
 from dledger_proto.exit_codes import Exit
 from dledger_proto.network.tls import TlsFolder
 
@@ -70,6 +71,32 @@ def test_what_is_wrong_is_named_and_nothing_is_made(
     assert main(["tls", "init", str(folder), "--cluster", "c", *arguments]) == Exit.BAD_INPUT
     assert said in capsys.readouterr().err
     assert not folder.exists()
+
+
+def test_what_a_certificate_said_is_not_lost_unsaid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a member of two groups, made again for one of them; of a host that is left out."""
+    folder = str(tmp_path / "tls")
+    assert main(["tls", "init", folder, "--cluster", "c", "--group", "g", *MEMBERS]) == Exit.OK
+    before = (tmp_path / "tls" / "a" / "tls.crt").read_bytes()
+    for less, lost in (
+        (["--member", "g/a=host-1"], "dledger://c/member/g2/a"),
+        (["--member", "g/b=host-3"], "host-2"),
+    ):
+        assert main(["tls", "issue", folder, *less]) == Exit.BAD_INPUT
+        assert lost in capsys.readouterr().err
+    assert (tmp_path / "tls" / "a" / "tls.crt").read_bytes() == before
+    assert main(["tls", "issue", folder, "--group", "g", *MEMBERS]) == Exit.OK
+
+
+def test_no_certificate_outlives_its_authority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Authority.make("c", 10).store(tmp_path)
+    assert main(["tls", "issue", str(tmp_path), "--client", "app"]) == Exit.BAD_INPUT
+    assert "--days: 397" in capsys.readouterr().err
+    assert main(["tls", "issue", str(tmp_path), "--client", "app", "--days", "9"]) == Exit.OK
 
 
 def test_an_authority_is_never_overwritten(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.output import bad_input
-from dledger_broker.config.load import TLS_VARIABLE
+from dledger_proto.network.tls import FOLDER_VARIABLE
 
 
 def broker(
@@ -37,7 +37,7 @@ def namesrv(
     tls_folder: Annotated[
         Path | None,
         typer.Option(
-            envvar=TLS_VARIABLE, help="Folder with ca.crt, tls.crt and tls.key; default: no TLS."
+            envvar=FOLDER_VARIABLE, help="Folder with ca.crt, tls.crt and tls.key; default: no TLS."
         ),
     ] = None,
     metrics_listen: Annotated[

@@ -29,7 +29,6 @@ from dledger_broker.cli.output import (
     print_rows,
     say,
 )
-from dledger_broker.config.load import TLS_VARIABLE
 from dledger_broker.local.cluster import (
     NAME_SERVER,
     STOP_SECONDS,
@@ -41,7 +40,7 @@ from dledger_broker.local.cluster import (
 )
 from dledger_proto.exit_codes import Exit
 from dledger_proto.names import NO_SUCH_TOPIC
-from dledger_proto.network.tls import TlsFolder
+from dledger_proto.network.tls import FOLDER_VARIABLE, TlsFolder
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, open_sync_channel, sync_unary
 from dledger_proto.v1.routes_pb2 import RoutesReply, RoutesRequest
 
@@ -323,7 +322,7 @@ class Supervisor:
         print_rows(rows, ("process", "address", "role"), as_json=False)
         at = "" if cluster.ports[NAME_SERVER] == DEFAULT_PORT else f" -n {cluster.name_server}"
         if cluster.secure:
-            say(f"first: export {TLS_VARIABLE}={shlex.quote(cluster.tls_folder)}")
+            say(f"first: export {FOLDER_VARIABLE}={shlex.quote(cluster.tls_folder)}")
         say(f'try: dledger send{at} greetings "hello"')
         say(f"     dledger tail{at} greetings --from beginning")
         say(f"     dledger status{at}")

@@ -5,7 +5,7 @@ Owns the options, and which names a certificate gets. Does not own certificates 
 
 import datetime as dt
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -114,7 +114,7 @@ def issue(
 
 
 def show(
-    folder: Annotated[Path, typer.Argument(help="Of one process, or of an authority.")],
+    folder: Annotated[Path, typer.Argument(help="Of one process, or the folder of all.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Show who a certificate is for, and until when it holds."""
@@ -126,11 +126,31 @@ def show(
 
 
 def _issue(
-    authority: Authority, folder: Path, wanted: Iterable[Wanted], days: int, *, as_json: bool
+    authority: Authority, folder: Path, wanted: list[Wanted], days: int, *, as_json: bool
 ) -> None:
+    if authority.ends < dt.datetime.now(dt.UTC) + dt.timedelta(days=days):
+        bad_input(
+            f"--days: {days}, the authority itself holds until {authority.ends:%Y-%m-%d}",
+            "give fewer days, or make a new authority",
+        )
+    for each in wanted:
+        _check_kept(folder, each)
     rows = [_row(authority.issue(folder, each, days)) for each in wanted]
     print_rows(rows, COLUMNS, as_json=as_json, empty="an authority, and no certificates")
     note(f"the folder {folder / AUTHORITY_FOLDER} belongs on no server")
+
+
+def _check_kept(folder: Path, wanted: Wanted) -> None:
+    """End the command when a certificate would lose what the one before it said."""
+    if not (folder / wanted.folder / CERTIFICATE).exists():
+        return
+    before = held(folder / wanted.folder)
+    lost = {*before.names, *before.hosts} - {*wanted.names, *wanted.hosts}
+    if lost:
+        bad_input(
+            f"{folder / wanted.folder}: the new certificate would lack {', '.join(sorted(lost))}",
+            "give these, too, or remove the folder first",
+        )
 
 
 def _row(folder: Path) -> dict[str, object]:
