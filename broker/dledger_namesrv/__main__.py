@@ -12,7 +12,8 @@ from dledger_namesrv.logs import set_up_logs
 from dledger_namesrv.service import NameServerSettings, PortTaken, serve
 from dledger_proto.exit_codes import Exit, exit_codes_help
 from dledger_proto.network.addresses import check_address
-from dledger_proto.network.tls import FOLDER_VARIABLE, TlsError
+from dledger_proto.network.tls import TlsError
+from dledger_proto.network.tls_files import FOLDER_VARIABLE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

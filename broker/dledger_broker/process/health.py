@@ -22,7 +22,8 @@ from google.protobuf.message import DecodeError
 
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.names import NO_SUCH_TOPIC, printable
-from dledger_proto.network.tls import FOLDER_VARIABLE, TlsError, TlsFolder
+from dledger_proto.network.tls import TlsError, TlsFolder
+from dledger_proto.network.tls_files import FOLDER_VARIABLE
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, open_sync_channel, sync_unary
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import StatusReply, StatusRequest

@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dledger_proto.network.tls import AUTHORITY, CERTIFICATE, KEY, TlsError
+from dledger_proto.network.tls import TlsError
+from dledger_proto.network.tls_files import AUTHORITY, CERTIFICATE, KEY
 
 AUTHORITY_FOLDER: Final = "authority"
 AUTHORITY_KEY: Final = "ca.key"

@@ -2,5 +2,6 @@
 
 addresses  The rule for addresses, "host:port": what members are configured with
 ports      Free ports of this machine, which stay free while a member restarts
-tls        The files of a process for TLS, the names in certificates, what libraries need
+tls        The files of a process for TLS when they change, names in certificates, credentials
+tls_files  What these files are called; it loads no library
 """

@@ -14,13 +14,8 @@ from typing import Final, cast
 
 import grpc
 
-AUTHORITY: Final = "ca.crt"
-CERTIFICATE: Final = "tls.crt"
-KEY: Final = "tls.key"
-FILES: Final = (AUTHORITY, CERTIFICATE, KEY)
-"""The names that cert-manager gives them."""
-FOLDER_VARIABLE: Final = "DLEDGER_TLS_FOLDER"
-"""Names the folder: to members, name servers, commands and health checks."""
+from dledger_proto.network.tls_files import FILES
+
 LOOK_SECONDS: Final = 1.0
 """Files that changed are noticed so long after, when somebody connects."""
 FILE_SIZE_MAX: Final = 1 << 20

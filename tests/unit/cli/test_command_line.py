@@ -136,6 +136,17 @@ def test_only_what_a_command_needs_is_imported() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+def test_servers_silence_grpc_before_they_import_it() -> None:
+    """gRPC reads how much it may log when it is imported: strangers must not fill the log."""
+    code = (
+        "import sys, dledger_broker.cli.app as app\n"
+        "app.make_app(['broker']); app.make_app(['namesrv'])\n"
+        "sys.exit('grpc' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert ended.returncode == 0
+
+
 def test_help_is_not_broken_where_the_source_is() -> None:
     shown = dledger("repair", "--help").stdout
     assert "deletes nothing. The member then starts empty" in " ".join(shown.split())

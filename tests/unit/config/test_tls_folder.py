@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dledger_broker.config.load import load_config
-from dledger_proto.network.tls import FOLDER_VARIABLE
+from dledger_proto.network.tls_files import FOLDER_VARIABLE
 
 FILE = """
 cluster = "c"

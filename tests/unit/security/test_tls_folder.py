@@ -10,7 +10,6 @@ import pytest
 
 from dledger_broker.security.authority import Authority, Wanted, held
 from dledger_proto.network.tls import (
-    FILES,
     LOOK_SECONDS,
     TlsError,
     TlsFolder,
@@ -20,6 +19,7 @@ from dledger_proto.network.tls import (
     names_in,
     names_of_caller,
 )
+from dledger_proto.network.tls_files import FILES
 
 NAME = client_name("c", "app")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.output import bad_input
-from dledger_proto.network.tls import FOLDER_VARIABLE
+from dledger_proto.network.tls_files import FOLDER_VARIABLE
 
 
 def broker(

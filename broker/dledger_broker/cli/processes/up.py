@@ -40,7 +40,8 @@ from dledger_broker.local.cluster import (
 )
 from dledger_proto.exit_codes import Exit
 from dledger_proto.names import NO_SUCH_TOPIC
-from dledger_proto.network.tls import FOLDER_VARIABLE, TlsFolder
+from dledger_proto.network.tls import TlsFolder
+from dledger_proto.network.tls_files import FOLDER_VARIABLE
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, open_sync_channel, sync_unary
 from dledger_proto.v1.routes_pb2 import RoutesReply, RoutesRequest
 

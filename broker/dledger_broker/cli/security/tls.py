@@ -23,13 +23,8 @@ from dledger_broker.security.authority import (
     held,
 )
 from dledger_proto.network.addresses import check_address
-from dledger_proto.network.tls import (
-    CERTIFICATE,
-    TlsError,
-    client_name,
-    member_name,
-    name_server_name,
-)
+from dledger_proto.network.tls import TlsError, client_name, member_name, name_server_name
+from dledger_proto.network.tls_files import CERTIFICATE
 
 COLUMNS: Final = ("folder", "names", "hosts", "from", "until", "days_left")
 NAME_SERVER_FOLDER: Final = "name-server"
