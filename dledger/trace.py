@@ -12,11 +12,14 @@ clock_off [offset_ms]            clock_agrees [offset_ms]        clock_kept [off
 clock_jumped [jump_ms waits]     clock_followed [jump_ms]
 leader_lost [peer why]           paused [gap_seconds]            disk_hangs [seconds]
 forgotten [peer what]            life_renewed [told_by incarnation]
-acknowledgement_lost [peer index held]
+acknowledgement_lost [peer index held]                           round_slow [seconds synced what]
 refused [sender reason]          dropped [sender message reason] stopped [reason]
 """
 
-from typing import Protocol
+from typing import Final, Protocol
+
+FREQUENT: Final = frozenset({"append_request_dropped", "commit", "dropped", "round_slow"})
+"""Events of every entry, or of every message of a peer: for debugging only."""
 
 
 class Trace(Protocol):

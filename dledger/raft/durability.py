@@ -161,8 +161,8 @@ class Durability:
             return math.inf
         return self._idle_since + CHECKPOINT_IDLE_SECONDS
 
-    def finish_round(self, finished: Round, now: float) -> None:
-        """Move the watermarks to what the round covered."""
+    def finish_round(self, finished: Round, now: float) -> float:
+        """Move the watermarks to what the round covered; return the seconds that it took."""
         assert finished is self._round, "the round that finished is not the one in flight"
         self._log.round_finished(finished)
         if self._round_state is not None:
@@ -175,6 +175,7 @@ class Durability:
             self._unsynced_since = self._round_since
         self._round = None
         self._round_state = None
+        return now - self._round_since
 
     # A hanging disk.
 

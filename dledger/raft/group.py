@@ -40,6 +40,8 @@ IDLE_SECONDS_MAX: Final = 60.0
 """The longest time between two ticks, also of a group that has nothing to do."""
 STRANGERS_MAX: Final = 1_000
 """Unknown senders that are told apart in the trace."""
+ROUND_SLOW_SECONDS: Final = 0.1
+"""A write round that takes longer, its sync included, is in the trace."""
 RISK_SENTENCE: Final = "I accept that acknowledged messages may be lost"
 """The sentence with which an operator takes the risk of lifting a quarantine (D18)."""
 
@@ -222,7 +224,11 @@ class RaftGroup:
         with self._guard:
             context = self._context
             context.now = now
-            context.durability.finish_round(finished, now)
+            seconds = context.durability.finish_round(finished, now)
+            if seconds >= ROUND_SLOW_SECONDS:
+                context.trace.event(
+                    "round_slow", seconds=seconds, synced=finished.synced, what=finished.describe()
+                )
             self._membership.storage_moved()
             if context.formed:
                 self._elections.storage_moved()

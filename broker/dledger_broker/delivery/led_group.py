@@ -233,6 +233,9 @@ class LedGroup:
                 self._log.warning("queues are not dealt out as they should be", reason=problem)
         if planned.command is not None:
             await self._propose(planned.command)
+            self._log.info(
+                "queues dealt out", consumers=len(rows.consumers), queues=len(rows.grants)
+            )
 
     async def _propose(self, command: Command[object]) -> None:
         await self._view.commands.propose(command)

@@ -9,7 +9,8 @@ from typing import Final
 
 import structlog
 
-_FREQUENT: Final = frozenset({"append_request_dropped", "commit", "dropped"})
+from dledger.trace import FREQUENT
+
 _WARNINGS: Final = frozenset(
     {
         "clock_followed",
@@ -47,7 +48,7 @@ class LogTrace:
         }
         shown.setdefault("term", self._term())
         line = name.replace("_", " ")
-        if name in _FREQUENT:
+        if name in FREQUENT:
             self._log.debug(line, **shown)
         elif name in _WARNINGS:
             self._log.warning(line, **shown)

@@ -32,6 +32,8 @@ REST_SECONDS: Final = 0.05
 """How soon a proposal is repeated that was refused, or fired nothing that is due. Each further one
 waits twice as long."""
 REST_SECONDS_MAX: Final = 5.0
+LATE_TOLD_MS: Final = 1_000
+"""Timers that fire so late are told of: nobody led, or proposals were refused."""
 
 
 def seconds_until(due_ms: int, now_ms: int) -> float:
@@ -97,13 +99,13 @@ class TimerFiring:
             seconds = max(seconds_until(due_ms, now_ms), gather_seconds)
             if seconds > 0:
                 await woken(self._wake, seconds)
-            elif await self._fire(now_ms):
+            elif await self._fire(due_ms, now_ms):
                 self._failed = 0
             else:
                 self._failed += 1
                 await woken(self._wake, rest_after(self._failed))
 
-    async def _fire(self, now_ms: int) -> bool:
+    async def _fire(self, due_ms: int, now_ms: int) -> bool:
         """Propose; False when nothing was fired."""
         began = self._view.clock.monotonic()
         try:
@@ -113,6 +115,10 @@ class TimerFiring:
             if left_out is not None:
                 self._log.warning("timers not fired", reason=str(error), others_since=left_out)
             return False
+        if now_ms - due_ms > LATE_TOLD_MS:
+            left_out = self._quiet.admit("late")
+            if left_out is not None:
+                self._log.warning("timers late", late_ms=now_ms - due_ms, others_since=left_out)
         if not fired.more:
             self._gather_until = began + GATHER_SECONDS
         return fired.count > 0 or fired.more

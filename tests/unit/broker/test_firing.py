@@ -113,8 +113,11 @@ def test_a_leader_that_may_propose_again_fires_within_its_rest() -> None:
         fail(leader.driven, 0, delay_ms=100)
         leader.fire(60.0)
         leader.refused = None
-        leader.fire(REST_SECONDS_MAX)
+        with capture_logs() as logs:
+            leader.fire(REST_SECONDS_MAX)
         assert retries(leader) == 1
+        (line,) = logs
+        assert (line["event"], line["late_ms"] // 1_000 in range(59, 66)) == ("timers late", True)
 
 
 def test_a_group_without_timers_proposes_nothing() -> None:

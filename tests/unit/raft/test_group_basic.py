@@ -37,9 +37,13 @@ def test_a_group_of_one_serves() -> None:
     call = leader.put(b"one")
     world.run(0.3)
     assert call.outcome is None, "acknowledged before the sync"
+    assert not leader.trace.named("round_slow")
     leader.disk_stalls = False
     world.run(0.1)
     assert call.outcome is Outcome.STORED
+    (slow,) = leader.trace.named("round_slow")
+    assert slow["seconds"] == pytest.approx(0.3, abs=0.05)
+    assert (slow["synced"], "sync" in str(slow["what"])) == (True, True), slow
 
 
 def test_followers_take_over_when_the_leader_is_killed() -> None:
