@@ -8,6 +8,7 @@ compacting/  The leader compacts topics: of each key the last record stays
 config/      The configuration of a member
 delivery/    Delivery: who consumes what, at the leader that coordinates it
 demo/        The demo on real input: departures, faults, proof, report
+flight/      The flight recorder: the last minutes of a member, for those who ask why it ended
 group/       One group as the services see it, and what its leader does by itself
 metrics/     What a member counts and shows to those who watch it
 local/       A whole cluster on this machine

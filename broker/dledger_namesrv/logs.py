@@ -31,15 +31,24 @@ def _printable_values(_logger: object, _name: str, event: EventDict) -> EventDic
 
 
 def set_up_logs(
-    *, json: bool, level: str = "info", stream: TextIO | None = None, **bound: str
+    *,
+    json: bool,
+    level: str = "info",
+    stream: TextIO | None = None,
+    tap: Processor | None = None,
+    **bound: str,
 ) -> None:
-    """Send all log lines of this process to `stream` (standard error); `bound` goes on each."""
+    """Send all log lines of this process to `stream` (standard error); `bound` goes on each.
+
+    `tap` sees each line first.
+    """
     target = sys.stderr if stream is None else stream
 
     def add_bound(_logger: object, _name: str, event: EventDict) -> EventDict:
         return {**event, **{key: event.get(key, value) for key, value in bound.items()}}
 
     processors: list[Processor] = [
+        *(() if tap is None else (tap,)),
         add_bound,  # not contextvars: worker threads do not see them
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -29,6 +29,7 @@ from tests.mutants.data.unreadable_bugs import UNREADABLE_BUGS
 from tests.mutants.delivery.expiry_bugs import EXPIRY_BUGS
 from tests.mutants.delivery.progress_bugs import PROGRESS_BUGS
 from tests.mutants.delivery.schedule_bugs import SCHEDULE_BUGS
+from tests.mutants.edges.flight_bugs import FLIGHT_BUGS
 from tests.mutants.edges.parser_bugs import PARSER_BUGS
 from tests.mutants.mutant import Mutant
 from tests.mutants.security.tls_bugs import TLS_BUGS
@@ -39,7 +40,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *FORGETTING_BUGS, *TRUST_BUGS, *LINK_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *CONSUMER_BUGS, *COORDINATION_BUGS, *GROUP_BUGS, *TIMER_BUGS,
     *PROGRESS_BUGS, *SCHEDULE_BUGS, *EXPIRY_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,
-    *TLS_BUGS, *PARSER_BUGS,
+    *TLS_BUGS, *PARSER_BUGS, *FLIGHT_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

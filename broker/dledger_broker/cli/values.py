@@ -18,13 +18,13 @@ def parse_time(text: str, option: str) -> int:
         bad_input(f"{option}: {text}, must be a time like 2026-01-31T12:00:00")
 
 
-def shown_time(time_ms: int) -> str:
+def shown_time(time_ms: int, timespec: str = "seconds") -> str:
     """Return a time that a member sent as people here read it, to the second."""
     try:
         moment = dt.datetime.fromtimestamp(time_ms / 1_000, dt.UTC).astimezone()
     except (OverflowError, ValueError):  # of the year 10000 and later
         return f"{time_ms} ms"
-    return moment.isoformat(sep=" ", timespec="seconds")
+    return moment.isoformat(sep=" ", timespec=timespec)
 
 
 def parse_size(text: str, option: str) -> int:

@@ -117,7 +117,7 @@ class GroupRuntime:
         watch = TopicWatch(machine.queries, self._topics_changed)
         machine.events.subscribe(watch.applied)
         settings = config.group_settings(group)
-        lines = LogTrace(group.name, group.member, lambda: raft.term)
+        lines = LogTrace(group.name, group.member, lambda: raft.term, platform.note)
         self._trace = CountedTrace(lines, self._meters)
         raft = RaftGroup(
             settings,

@@ -1,4 +1,4 @@
-"""A group's trace events as log lines: every line with group, member and term.
+"""A group's trace events: log lines with group, member and term, and notes of the flight recorder.
 
 Owns the level of each event: an event that an operator acts on is a warning, an event of every
 entry is for debugging only.
@@ -10,6 +10,8 @@ from typing import Final
 import structlog
 
 from dledger.trace import FREQUENT
+from dledger_broker.process.logs import NOTED
+from dledger_broker.process.platform import Note
 
 _WARNINGS: Final = frozenset(
     {
@@ -37,12 +39,19 @@ _WARNINGS: Final = frozenset(
 class LogTrace:
     """See `dledger.trace.Trace`."""
 
-    def __init__(self, group: str, member: str, term: Callable[[], int]) -> None:
-        self._log = structlog.get_logger().bind(group=group, member=member)
+    def __init__(
+        self, group: str, member: str, term: Callable[[], int], note: Note | None = None
+    ) -> None:
+        noted = {NOTED: True} if note is not None else {}
+        self._log = structlog.get_logger().bind(group=group, member=member, **noted)
+        self._group = group
         self._term = term
+        self._note = note
 
     def event(self, name: str, **fields: object) -> None:
-        """Write one line; bytes are shown as hex."""
+        """Note it, and write one line; bytes are shown as hex."""
+        if self._note is not None:
+            self._note(self._group, name, fields)
         shown = {
             key: value.hex() if isinstance(value, bytes) else value for key, value in fields.items()
         }

@@ -19,6 +19,7 @@ from typing import Final
 import structlog
 import uvloop
 
+from dledger.clock import SystemClock
 from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat, WrongFolder
 from dledger.raft.links.peer_listener import PeerListener
 from dledger.state.commands.registry import UnknownCommand
@@ -33,6 +34,8 @@ from dledger_broker.cluster.view import ClusterView
 from dledger_broker.config.model import MemberConfig
 from dledger_broker.delivery.coordinator import Coordinator
 from dledger_broker.delivery.grants import Grants
+from dledger_broker.flight.dumping import FlightDump
+from dledger_broker.flight.recorder import FlightRecorder
 from dledger_broker.group.duty import EVERYTHING
 from dledger_broker.metrics.watching import Watching
 from dledger_broker.process.group_runtime import GroupRuntime
@@ -128,7 +131,7 @@ class Member:
         self._failure: BaseException | None = None
         self._starts_anew = self._wants_anew = False
         self._server = make_server(options=server_options())
-        trace = LogTrace("", config.member, lambda: 0)
+        trace = LogTrace("", config.member, lambda: 0, platform.note)
         self._listener = PeerListener(config.cluster, trace, self._tls)
         self._giving = Giving(self._listener.greet, platform.random)
         self._cluster_view = ClusterView(
@@ -384,17 +387,28 @@ def run_member(config: MemberConfig) -> int:
 
     After a storage failure the process ends here, without waiting for threads that may hang.
     """
-    set_up_logs(config.log, cluster=config.cluster, member=config.member)
+    recorder = FlightRecorder(SystemClock())
+    about = {"cluster": config.cluster, "member": config.member, "version": __version__}
+    flight = FlightDump(recorder, SystemClock(), config.folder, about)
+    set_up_logs(config.log, note=recorder.note, cluster=config.cluster, member=config.member)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     _warn_of_open_folders(config)
+
+    def serving() -> None:
+        flight.is_serving = True
+        _spare_the_collector()
+
     code: int = Exit.BUG
     try:
         tls = _tls_of(config)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.get_loop().add_signal_handler(signal.SIGUSR2, flight.begin, "asked for")
             code = STARTS_ANEW
             while code == STARTS_ANEW:
-                work = serve(config, of_this_machine(), on_serving=_spare_the_collector, tls=tls)
+                machine = of_this_machine(recorder.note)
+                work = serve(config, machine, on_serving=serving, tls=tls)
                 code = runner.run(work)
+            flight.at_end(f"exit code {code}")
             if code != Exit.OK:
                 _end_now(code)
     except TlsError as error:
@@ -403,6 +417,10 @@ def run_member(config: MemberConfig) -> int:
     except (DledgerError, DamagedBatch, OSError, PortTaken) as error:
         structlog.get_logger().critical("member cannot start", reason=str(error))
         code = exit_code_of(error)
+        flight.at_end(f"{type(error).__name__}: {error}")
+    except BaseException as error:
+        flight.at_end(f"{type(error).__name__}: {error}")
+        raise
     return code
 
 

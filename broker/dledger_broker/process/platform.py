@@ -4,7 +4,7 @@ Owns the list. `of_this_machine` gives the real ones. The simulation gives its o
 member as it ships (D15).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random, SystemRandom
@@ -17,6 +17,9 @@ from dledger.store.lmdb_store import LmdbStore
 from dledger.store.store import StateStore
 
 READ_THREADS: Final = 4
+
+Note = Callable[[str, str, Mapping[str, object]], None]
+"""Takes group, name and fields of an event, for the flight recorder; any thread may call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,10 @@ class Platform:
     start_worker: StartWorker
     pool: Executor
     """The threads that read the log. The member shuts it down at its end."""
+    note: Note | None = None
 
 
-def of_this_machine() -> Platform:
+def of_this_machine(note: Note | None = None) -> Platform:
     """Return the operating system's clocks, files and threads."""
     return Platform(
         clock=SystemClock(),
@@ -42,4 +46,5 @@ def of_this_machine() -> Platform:
         open_store=LmdbStore,
         start_worker=ThreadWorker,
         pool=ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read"),
+        note=note,
     )

@@ -6,6 +6,8 @@ from dataclasses import asdict
 from random import Random
 from typing import Final
 
+from crc32c import crc32c
+
 from dledger.log.atomic_file import CorruptFile
 from dledger.log.checkpoint import Checkpoint, parse_checkpoint
 from dledger.log.hard_state import HardState, parse_hard_state
@@ -17,9 +19,17 @@ from dledger.refill.state_dump import applied_index_of, read_dump, write_dump
 from dledger.snapshot.manifest import Manifest, read_manifest
 from dledger.state.machine import APPLIED_KEY, APPLIED_VALUE
 from dledger.types import LogIndex, MemberId, Position, Term
+from dledger_broker.flight.record_file import (
+    NoRecord,
+    encode_record,
+    parse_record,
+    shown_events,
+)
+from dledger_broker.flight.recorder import FlightRecorder, Snapshot
 from tests.fuzz.target import Target
 from tests.fuzz.targets import reseal
 from tests.sim.disk.disk import SimFileSystem
+from tests.unit.broker.fakes import ManualClock
 
 LIFE: Final = bytes(range(16))
 _PATH: Final = "/f/snapshot.json"
@@ -96,7 +106,34 @@ def _identities() -> Sequence[bytes]:
     return [mine.encode(), Identity("c1", "g1", MemberId("m1"), LIFE).encode()]
 
 
+def _record_seeds() -> Sequence[bytes]:
+    clock = ManualClock()
+    recorder = FlightRecorder(clock)
+    for name in ("role", "commit", "link_down"):
+        recorder.note("g1", name, {"term": 3, "leader": "b", "id": LIFE, "seconds": 0.5})
+        clock.now += 2
+    about: dict[str, object] = {"member": "a", "reason": "asked for", "written_ms": 5}
+    return [b"".join(encode_record(about, recorder.snapshot()))]
+
+
+def _resealed_lines(data: bytes) -> bytes:
+    texts = [line.partition(b" ")[2] for line in data.split(b"\n")]
+    return b"\n".join(b"%08x %s" % (crc32c(text), text) for text in texts[:-1]) + b"\n"
+
+
+def _record(data: bytes) -> None:
+    record = parse_record(data)
+    list(shown_events(record.events))
+    again = parse_record(b"".join(encode_record({}, Snapshot(record.events, 0))))
+    assert [event[:4] for event in again.events] == [event[:4] for event in record.events]
+
+
 TARGETS: Final = (
+    Target(
+        "flight-record", _record, (NoRecord,), _record_seeds,
+        ("dledger_broker.flight.record_file:parse_record",), _resealed_lines, tokens=JSON_WORDS,
+        multiple=128,
+    ),
     Target(
         "file-checkpoint", _same(parse_checkpoint), (CorruptFile,), _checkpoints,
         ("dledger.log.checkpoint:parse_checkpoint",), reseal.small_file,

@@ -16,6 +16,7 @@ from dledger.state.tables import Table
 from dledger.store.lmdb_check import check_store
 from dledger.store.sealed import reason_of
 from dledger.store.store import DamagedStore, StoreFailed
+from dledger_broker.cli.offline.events import events
 from dledger_broker.cli.offline.folders import FolderArgument, one_data_folder
 from dledger_broker.cli.output import (
     JsonFlag,
@@ -67,6 +68,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("checkpoint")(checkpoint)
     group.command("segments")(segments)
     group.command("state")(state)
+    group.command("events")(events)
     app.add_typer(group, name="inspect")
 
 
