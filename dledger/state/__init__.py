@@ -19,4 +19,5 @@ progress/     Progress of consumer groups in queues: claims, commits, failures (
 queues/       Consume queues: appending, trimming, holds, garbage (S51, D6)
 timers/       Timers: at this time, put these records into that queue (D7, D23)
 topics/       Topics: what exists, its layout over groups, and who decides (D1, D14)
+users/        Users and their policies: who may do what
 """
