@@ -21,6 +21,7 @@ from typing import Final
 
 from dledger.clock import Clock
 from dledger.log.commit_log import CommitLog
+from dledger.log.errors import DamagedFile
 from dledger.log.writing.write_round import Round
 from dledger.raft.api import Leadership, OnBarrier, OnLeadership
 from dledger.raft.driver.deadline_timer import DEADLINE_SLACK_SECONDS, DeadlineTimer
@@ -147,8 +148,12 @@ class GroupHost:
             return
         try:
             self.group.propose(kind, payloads, settled, frees_space=frees_space, rows=rows)
-        except Exception as error:
+        except (OSError, DamagedFile) as error:
             self._fail(error)  # nothing was queued: the tail could not be measured
+            settled(_not_stored(Code.STORAGE_FAILED))
+            return
+        except Exception as error:
+            self._fail(error)
             raise
         if not self._scheduled and self.group.cuts_now:  # nothing else comes of a proposal
             self._due()

@@ -273,6 +273,26 @@ def test_an_error_met_in_any_input_ends_the_member(tmp_path: Path, call: str) ->
     run(tmp_path, scenario)
 
 
+def test_a_proposal_that_meets_damage_is_answered(tmp_path: Path) -> None:
+    """The caller hears that nothing is stored, and the member ends: nobody waits for a time-out."""
+
+    async def scenario(found: list[Node]) -> None:
+        leader = await leader_of(found)
+
+        def damaged(*_given: object) -> None:
+            raise OSError(5, "EIO")
+
+        leader.log.size_between = damaged  # type: ignore[method-assign, assignment]
+        leader.host.group._wiring.refusals._tail_seen = (LogIndex(0), LogIndex(0))
+        settled: list[Settled] = []
+        leader.host.propose_nowait(EntryKind.COMMANDS, [register(1)], settled.append)
+        answer = settled[0]
+        assert (answer.outcome, answer.code) == (Outcome.NOT_STORED, Code.STORAGE_FAILED)
+        assert [type(error) for error in leader.failures] == [OSError]
+
+    run(tmp_path, scenario)
+
+
 def test_a_lifted_quarantine_is_written_at_once(tmp_path: Path) -> None:
     """The operator's word does not wait for the next tick: it is pumped, and others hear of it."""
 
