@@ -391,7 +391,7 @@ class AsyncAdmin(AsyncGroupAdministration):
         """Return index, term and CRC of every committed entry of one member's log."""
         check_integer("from_index", from_index)
         request = pb.LogEntriesRequest(from_index=from_index).SerializeToString()
-        stream = self._cluster.channels.read(address, calls.LOG_ENTRIES, request, group=group)
+        stream = await self._cluster.channels.read(address, calls.LOG_ENTRIES, request, group=group)
         marks: list[EntryMark] = []
         try:
             while (message := await self._cluster.channels.next_of(stream)) is not None:

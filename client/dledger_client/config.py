@@ -67,6 +67,9 @@ class ConnectionConfig:
             time.
         tls_folder: The folder with `ca.crt`, `tls.crt` and `tls.key`, for a cluster that has TLS.
             Changed files are used for new connections, without a restart. Empty: no TLS.
+        user: Who logs in, where members ask for users. Empty: nobody.
+        secret_file: The file with the user's secret. It is read at each login, and no secret is
+            kept in this object.
         inside: Use the addresses by which members reach each other, not the published ones. For
             clients within the members' container network.
     """
@@ -77,10 +80,15 @@ class ConnectionConfig:
     keepalive_ms: int = _limited(10_000, 1_000, 3_600_000)
     keepalive_timeout_ms: int = _limited(3_000, 100, 600_000)
     tls_folder: str = ""
+    user: str = ""
+    secret_file: str = ""
     inside: bool = False
 
     def __post_init__(self) -> None:
         _check_fields(self)
+        if bool(self.user) != bool(self.secret_file):
+            given, missing = ("user", "secret_file") if self.user else ("secret_file", "user")
+            raise ValueError(f"{given}: {getattr(self, given)!r} given without {missing}")
 
 
 @dataclass(frozen=True, slots=True)

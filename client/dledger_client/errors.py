@@ -19,7 +19,8 @@ DledgerError                        dledger_proto.errors: .code .detail .hint .d
         ├── TopicExists             with another configuration
         ├── TooManyTopics           the cluster has as many as it may have
         ├── QueueNotFound
-        ├── NoPermission            the topic does not permit it
+        ├── NoPermission            the topic does not permit it, or the user may not
+        ├── Unauthenticated         nobody has logged in who may do it
         ├── NothingFound            a lookup found nothing
         ├── OffsetOutOfRange        below the queue's minimum or above its maximum
         ├── OffsetBehind            a commit below the stored offset, without reset
@@ -139,7 +140,11 @@ class QueueNotFound(NotStored):
 
 
 class NoPermission(NotStored):
-    """The topic does not permit reading, or writing."""
+    """The topic does not permit reading, or writing; or the user may not."""
+
+
+class Unauthenticated(NotStored):
+    """No user is named, its secret is wrong, or the user is gone or disabled."""
 
 
 class NothingFound(NotStored):
@@ -236,6 +241,7 @@ _CLASSES: dict[Code, type[ClientError]] = {
     Code.TOO_MANY_CONSUMERS: ConsumerConflict,
     Code.SESSION_ENDED: ConsumerFenced,
     Code.TOO_MANY_TIMERS: Overloaded,
+    Code.UNAUTHENTICATED: Unauthenticated,
     Code.UNKNOWN_PRODUCER: ProducerRejected,
     Code.STALE_EPOCH: ProducerFenced,
     Code.SEQUENCE_GAP: ProducerRejected,

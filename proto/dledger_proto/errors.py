@@ -74,6 +74,8 @@ class Code(enum.IntEnum):
     SESSION_ENDED = 339
     TOO_MANY_TIMERS = 340
     GROUP_PAUSED = 341
+    # 35x: users.
+    UNAUTHENTICATED = 350
     # 4xx: idempotent producers.
     UNKNOWN_PRODUCER = 400
     STALE_EPOCH = 401
@@ -130,7 +132,7 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.TOPIC_NOT_FOUND: _no("no such topic"),
     Code.TOPIC_EXISTS: _no("a topic of this name exists with another configuration"),
     Code.QUEUE_NOT_FOUND: _no("the topic has no such queue"),
-    Code.NO_PERMISSION: _no("the topic does not permit this"),
+    Code.NO_PERMISSION: _no("the topic does not permit this, or the user may not"),
     Code.OFFSET_OUT_OF_RANGE: _no("the offset is below the queue's minimum or above its maximum"),
     Code.OFFSET_BEHIND: _no("the stored offset is higher; only an explicit reset goes back"),
     Code.NOT_FOUND: _no("nothing is stored under this name"),
@@ -154,6 +156,7 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.SESSION_ENDED: _no("the consumer's session is over; join again"),
     Code.TOO_MANY_TIMERS: _later("as many timers are waiting as may wait; let some fire first"),
     Code.GROUP_PAUSED: _later("the consumer group is paused: resume it when its cause is gone"),
+    Code.UNAUTHENTICATED: _no("nobody has logged in who may make this call"),
     Code.UNKNOWN_PRODUCER: _no("the producer id is not registered or has expired"),
     Code.STALE_EPOCH: _no("a newer epoch of this producer is registered"),
     Code.SEQUENCE_GAP: _no("the batch does not follow the producer's last sequence"),

@@ -21,6 +21,8 @@ GROUP_TOPIC_PREFIXES: Final = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
 """How the names of the two topics of a consumer group begin."""
 CLIENT_ID_LENGTH_MAX: Final = 255
 """Length of the id that a consumer gives itself; RocketMQ's ids are like 10.0.0.1@4711#8812."""
+USER_NAME_LENGTH_MAX: Final = 64
+_USER_NAME: Final = re.compile(r"[a-zA-Z0-9._@-]+")
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SHOWN_LENGTH_MAX: Final = 40
 
@@ -41,6 +43,16 @@ def check_name(field: str, name: str, length_max: int) -> None:
         raise _refusal(field, name, f"has {len(name)} characters, must be 1 to {length_max}")
     if not _NAME.fullmatch(name):
         raise _refusal(field, name, NAME_RULE)
+
+
+def check_user_name(field: str, name: str) -> None:
+    """Raise INVALID_ARGUMENT unless a user may have this name."""
+    if not 1 <= len(name) <= USER_NAME_LENGTH_MAX:
+        raise _refusal(
+            field, name, f"has {len(name)} characters, must be 1 to {USER_NAME_LENGTH_MAX}"
+        )
+    if not _USER_NAME.fullmatch(name):
+        raise _refusal(field, name, "only letters, digits, . _ - and @ are allowed")
 
 
 def check_client_id(field: str, value: str) -> None:

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from dledger.clock import Clock
+from dledger.state.users.values import Action
 from dledger_broker.append.router import Answerable, AppendRouter, PendingBatch
 from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.group.group_view import ANSWER_BY
 from dledger_broker.rpc.admission import AdmissionControl
+from dledger_broker.security.gate import EVERYBODY, Caller
+from dledger_broker.security.rules import id_need
 from dledger_proto.batch.codec import BatchHeader, check_batch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import parse_append
@@ -57,7 +60,7 @@ class AppendIntake:
         self._clock = clock
         self._forwarded = forwarded
 
-    async def take(self, frame: bytes, owner: FrameOwner) -> None:
+    async def take(self, frame: bytes, owner: FrameOwner, caller: Caller = EVERYBODY) -> None:
         """Check the batches of a frame and submit them; a one-way frame tells `owner` nothing.
 
         DledgerError when the bytes are not a frame. The frame counts as a whole until all of its
@@ -75,14 +78,16 @@ class AppendIntake:
             for number, batch in enumerate(batches, header.first_number)
         ]
         of_frame.owner.expects(items, len(frame))
-        await self._judge(deque(items), refusal)
+        await self._judge(deque(items), refusal, caller)
 
-    async def _judge(self, left: deque[PendingBatch], refusal: DledgerError | None) -> None:
+    async def _judge(
+        self, left: deque[PendingBatch], refusal: DledgerError | None, caller: Caller
+    ) -> None:
         """Submit or refuse each batch. When the call ends, the rest is not proposed."""
         passed: list[PendingBatch] = []
         try:
             while left:
-                error = refusal or await self._error_of(left[0], passed)
+                error = refusal or await self._error_of(left[0], passed, caller)
                 item = left.popleft()
                 if error is None:
                     passed.append(item)
@@ -94,11 +99,13 @@ class AppendIntake:
                 item.refuse(Code.NOT_PROPOSED, "the call ended")
 
     async def _error_of(
-        self, item: PendingBatch, before: list[PendingBatch]
+        self, item: PendingBatch, before: list[PendingBatch], caller: Caller
     ) -> DledgerError | None:
         """Return why a batch may not be proposed; may submit the batches `before` it."""
         try:
             header = check_batch(item.batch)
+            if caller is not EVERYBODY:
+                caller.check((id_need(Action.PUBLISH, header.topic_id, self._rule.topic_by_id),))
             if self._rule.refusal(header) is not None:
                 # The check waits: the batches before this one must not wait with it.
                 self._submit(before)

@@ -15,6 +15,7 @@ from typing import Final
 from dledger_broker.append.intake import AppendIntake
 from dledger_broker.append.router import PendingBatch
 from dledger_broker.rpc.admission import AdmissionControl
+from dledger_broker.security.gate import EVERYBODY, Caller
 from dledger_proto.limits import FRAME_ROWS_MAX
 from dledger_proto.rpc.frames import AnswerRow, encode_answers
 
@@ -32,8 +33,11 @@ Receive = Callable[[], Awaitable[object]]
 class AppendSession:
     """The state of one stream."""
 
-    def __init__(self, intake: AppendIntake, admission: AdmissionControl) -> None:
+    def __init__(
+        self, intake: AppendIntake, admission: AdmissionControl, caller: Caller = EVERYBODY
+    ) -> None:
         self._intake = intake
+        self._caller = caller
         self._admission = admission
         self._waiting: deque[PendingBatch] = deque()
         self._unanswered_bytes = 0
@@ -65,7 +69,7 @@ class AppendSession:
 
     async def _read(self, receive: Receive) -> None:
         while isinstance(frame := await receive(), bytes):
-            await self._intake.take(frame, self)
+            await self._intake.take(frame, self, self._caller)
             del frame  # or the frame stays in memory until the next one comes
             while self._is_full():
                 self._room.clear()

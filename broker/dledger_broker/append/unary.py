@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dledger_broker.append.intake import AppendIntake
 from dledger_broker.append.router import PendingBatch
+from dledger_broker.security.gate import EVERYBODY, Caller
 from dledger_proto.rpc.frames import AnswerRow, encode_answers
 
 
@@ -35,12 +36,12 @@ class _Call:
         return [item.row for item in self._items if item.row is not None]
 
 
-async def append_unary(intake: AppendIntake, frame: bytes) -> bytes:
+async def append_unary(intake: AppendIntake, frame: bytes, caller: Caller = EVERYBODY) -> bytes:
     """Return the frame of answers, in order; empty for a one-way frame.
 
     DledgerError when the bytes are not a frame.
     """
     call = _Call()
-    await intake.take(frame, call)
+    await intake.take(frame, call, caller)
     rows = await call.rows()
     return encode_answers(rows) if rows else b""

@@ -20,7 +20,7 @@ class WriteRule:
 
     def __init__(self, view: GroupView) -> None:
         self._view = view
-        self._topic_by_id = view.machine.queries.topic_by_id
+        self.topic_by_id = view.machine.queries.topic_by_id
         self._group = view.names.group
 
     async def check(self, header: BatchHeader) -> None:
@@ -32,7 +32,7 @@ class WriteRule:
 
     def refusal(self, header: BatchHeader) -> DledgerError | None:
         """Return why the queue does not take the batch, as of the topics applied here, or None."""
-        topic = self._topic_by_id(header.topic_id)
+        topic = self.topic_by_id(header.topic_id)
         refused = refusal_to_write(topic, header.topic_id, header.queue, self._group)
         if refused is not None:
             return DledgerError(refused.code, refused.detail)
@@ -61,7 +61,7 @@ class WriteRule:
         refusal = self.refusal(header)
         if refusal is not None:
             return refusal
-        topic = self._topic_by_id(header.topic_id)
+        topic = self.topic_by_id(header.topic_id)
         assert topic is not None
         if topic.is_compacted:
             return DledgerError(

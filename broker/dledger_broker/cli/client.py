@@ -2,13 +2,19 @@
 
 from dataclasses import replace
 
-from dledger_broker.cli.connect import is_inside, parse_name_servers, tls_folder
+from dledger_broker.cli.connect import credentials, is_inside, parse_name_servers, tls_folder
 from dledger_client import Admin, ConnectionConfig
 
 
 def connection(timeout: float | None = None) -> ConnectionConfig:
     """Return how a command reaches the cluster; `timeout` in seconds is that of each call."""
-    config = ConnectionConfig(inside=is_inside(), tls_folder=tls_folder())
+    who = credentials()
+    config = ConnectionConfig(
+        inside=is_inside(),
+        tls_folder=tls_folder(),
+        user=who.user,
+        secret_file=who.secret_file,
+    )
     if timeout is None:
         return config
     return replace(config, call_timeout_ms=round(timeout * 1_000))

@@ -21,6 +21,8 @@ from dledger_broker.cli.output import CommandFailed, bad_input
 from dledger_broker.config.load import INSIDE_VARIABLE
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.exit_codes import Exit
+from dledger_proto.login.blocking import BlockingTokens
+from dledger_proto.login.credentials import Credentials
 from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.network.addresses import check_address, split_address
 from dledger_proto.network.tls import TlsError, TlsFolder
@@ -41,6 +43,9 @@ CONNECT_SECONDS_MAX: Final = 2.0
 """Time to connect to one address. A refused connection ends at once."""
 AGAIN_SECONDS: Final = 0.1
 """Pause between two rounds over all members: an election may be in progress."""
+USER_VARIABLE: Final = "DLEDGER_USER"
+FILE_VARIABLE: Final = "DLEDGER_SECRET_FILE"
+"""Names the file with the secret: no secret is an argument, which other users could see."""
 DEFAULT_NAME_SERVERS: Final = "127.0.0.1:9876"
 
 Request = TypeVar("Request")
@@ -98,6 +103,14 @@ def open_tls() -> TlsFolder | None:
         bad_input(f"{FOLDER_VARIABLE}: {error}")
 
 
+def credentials() -> Credentials:
+    """Return who the command logs in as; it ends the command when only half of it is given."""
+    user, secret_file = (os.environ.get(name, "") for name in (USER_VARIABLE, FILE_VARIABLE))
+    if bool(user) != bool(secret_file):
+        bad_input(f"{USER_VARIABLE}, {FILE_VARIABLE}: give both or none")
+    return Credentials(user, secret_file)
+
+
 def tls_folder() -> str:
     """Return the folder with the files for TLS; empty without TLS."""
     return os.environ.get(FOLDER_VARIABLE, "")
@@ -110,6 +123,7 @@ class Cluster:
         self._name_servers = parse_name_servers(name_servers)
         self._inside = is_inside()
         self._tls = open_tls()
+        self._tokens = BlockingTokens(credentials(), time.monotonic, os.urandom)
         self._own_addresses: dict[str, str] = {}
         """The address for peers, by the published address; filled only inside."""
         self._deadline = time.monotonic() + timeout
@@ -144,7 +158,9 @@ class Cluster:
                 continue
             get = sync_unary(channel, "/dledger.v1.Routes/Get")
             try:
-                data = get(RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString(), self._left())
+                request = RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()
+                token = self._tokens.of(address, channel, self._left())
+                data = get(request, self._left(), token)
             except grpc.RpcError as error:
                 problem = f"name server {address}: {from_rpc_error(error, write=False).detail}"
                 continue
@@ -242,7 +258,11 @@ class Cluster:
         if channel is None:
             raise DledgerError(Code.UNAVAILABLE, f"{address} cannot be reached")
         try:
-            metadata = (("dledger-group", group),)
+            token = self._tokens.of(address, channel, self._left())
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, write=False) from error
+        try:
+            metadata = (("dledger-group", group), *token)
             return method(channel)(request, timeout=self._left(), metadata=metadata)
         except grpc.RpcError as error:
             raise from_rpc_error(error, write=write) from error

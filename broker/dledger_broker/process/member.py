@@ -50,6 +50,7 @@ from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
 from dledger_broker.rpc.table import SERVICES, services
 from dledger_broker.security.access import Access
+from dledger_broker.security.gate import Gate
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
@@ -134,6 +135,8 @@ class Member:
         trace = LogTrace("", config.member, lambda: 0, platform.note)
         self._listener = PeerListener(config.cluster, trace, self._tls)
         self._giving = Giving(self._listener.greet, platform.random)
+        access = Access(config.cluster, proves=self._tls is not None)
+        self._gate = Gate(access, lambda _name: None, platform.clock, on=False)
         self._cluster_view = ClusterView(
             config.cluster, {group.name: dict(group.members) for group in config.groups}
         )
@@ -248,7 +251,7 @@ class Member:
             self._admission,
             self._channels,
             self._platform.clock,
-            access=Access(config.cluster, proves=self._tls is not None),
+            gate=self._gate,
             control_group=config.control_group,
             control_addresses=self._control_addresses,
         )
@@ -256,6 +259,7 @@ class Member:
         routes = RouteWatch(
             {name: runtime.view for name, runtime in self._groups.items()},
             self._admission.route_watchers,
+            self._gate,
         )
         broker, *others = services(calls, streams, routes)
         # gRPC asks the services in this order at each call.

@@ -12,6 +12,8 @@ from dledger_broker.group.group_view import CALL_SECONDS_MAX
 from dledger_broker.rpc.calls import Call
 from dledger_broker.rpc.status import status_reply
 from dledger_broker.rpc.topic_proto import topic_to_proto
+from dledger_broker.security import deciding
+from dledger_broker.security.gate import EVERYBODY
 from dledger_broker.usecases import holds
 from dledger_broker.usecases.queues import resolve
 from dledger_proto.errors import Code, DledgerError, invalid
@@ -52,7 +54,12 @@ async def list_topics(call: Call, request: pb.ListTopicsRequest) -> pb.ListTopic
     """Return a page of the topics, as a quorum confirms them."""
     view = call.messaging.view
     await view.confirm(CALL_SECONDS_MAX)
-    return topics_page(view, request)
+    reply = topics_page(view, request)
+    if call.caller is not EVERYBODY:
+        known = [each for each in reply.topics if call.caller.knows(deciding.topic(each.name))]
+        del reply.topics[:]
+        reply.topics.extend(known)
+    return reply
 
 
 def follows_control_group(call: Call, _request: pb.PullTopicsRequest) -> None:

@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from dledger.clock import Clock
 from dledger.log.errors import DamagedFile
+from dledger.state.values import Topic
 from dledger.store.store import StoreFailed
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
 from dledger_broker.cluster.consumer_groups import ConsumerGroupAuthority
@@ -31,7 +32,9 @@ from dledger_broker.delivery.grants import Grants
 from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
 from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.rpc.admission import AdmissionControl, Work
-from dledger_broker.security.access import OPEN, Access
+from dledger_broker.security import rules
+from dledger_broker.security.gate import EVERYBODY, Caller, Gate, open_gate
+from dledger_broker.security.rules import Rule
 from dledger_broker.snapshots.keeping import Snapshots
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError, invalid
@@ -66,6 +69,10 @@ class AnyContext(Protocol):
 
     def time_remaining(self) -> float | None:
         """Return the seconds left, None without a deadline."""
+        ...
+
+    def peer(self) -> str:
+        """Return the other end of the connection."""
         ...
 
 
@@ -125,10 +132,14 @@ class Call:
     """One call: its metadata, its deadline, and the groups of the process."""
 
     def __init__(
-        self, context: AnyContext, clock: Clock, groups: Mapping[str, HostedGroup]
+        self, context: AnyContext, clock: Clock, groups: Mapping[str, HostedGroup], gate: Gate
     ) -> None:
         self.metadata: Mapping[str, str] = metadata_of(context)
+        self._context = context
         self.groups = groups
+        self.gate = gate
+        self.caller: Caller = EVERYBODY
+        """Who makes the call, as far as the gate has seen."""
         self.group_name = self.metadata.get(GROUP_KEY, "")
         """Of the group that the call is for; empty: the only one of the process."""
         remaining = context.time_remaining()
@@ -141,6 +152,15 @@ class Call:
     def group(self) -> HostedGroup:
         """The group that the call is for; DledgerError when it is not here."""
         return group_named(self.groups, self.group_name)
+
+    @property
+    def peer(self) -> str:
+        """The other end of the connection, as gRPC names it."""
+        return self._context.peer()
+
+    def find_topic(self, topic_id: bytes) -> Topic | None:
+        """Return the topic of an id, as it is applied here."""
+        return self.messaging.view.machine.queries.topic_by_id(topic_id)
 
     @property
     def messaging(self) -> Messaging:
@@ -199,12 +219,12 @@ class Row(Generic[Request, Reply]):
     """Whose bound the call counts against; None: the call is cheap and is not counted."""
     answered_by: AnsweredBy
     handler: Callable[[Call, Request], Awaitable[Reply]]
+    needs: Rule
+    """What a caller needs."""
     check: Check = lambda _call, _request: None
     """Bounds the work of one call."""
     while_draining: bool = False
     """True: answered also while the process ends."""
-    for_members: bool = False
-    """True: only members of the cluster make the call."""
 
     @property
     def path(self) -> str:
@@ -222,14 +242,14 @@ class Calls:
         channels: Channels,
         clock: Clock,
         *,
-        access: Access = OPEN,
+        gate: Gate | None = None,
         control_group: str = "",
         control_addresses: Callable[[], list[str]] = list,
     ) -> None:
         self.groups = groups
         self.admission = admission
         self.clock = clock
-        self.access = access
+        self.gate = gate or open_gate(clock)
         self._channels = channels
         self._control_group = control_group
         self._control_addresses = control_addresses
@@ -246,11 +266,12 @@ class Calls:
             if not row.while_draining:
                 self.admission.check_open()
             with self.admission.counted(row.work):
-                call = Call(context, self.clock, self.groups)
-                if row.for_members or call.is_forwarded:
-                    self.access.check_member(context)
+                call = Call(context, self.clock, self.groups, self.gate)
+                if row.needs is rules.members or call.is_forwarded:
+                    self.gate.access.check_member(context)
                 ANSWER_BY.set(call.deadline)  # of this call's own context
                 request = status.parsed(row.request, data)
+                self._admit(row, call, request, context)
                 reply: Message = await self._execute(row, call, request)
                 return reply.SerializeToString()
         except DledgerError as error:
@@ -260,6 +281,17 @@ class Calls:
             await self.fail(context, error)
         finally:
             self.admission.meters.called(row.name, self.clock.monotonic() - began)
+
+    def _admit(
+        self, row: Row[Any, Any], call: Call, request: Message, context: raw.RawContext
+    ) -> None:
+        """Raise unless the caller may make this call."""
+        if row.needs is rules.nobody_yet:
+            return
+        call.caller = self.gate.caller(context, call.metadata)
+        if row.needs is rules.administrators:
+            call.caller.check_admin()
+        call.caller.check(row.needs(request, call.find_topic))
 
     async def fail(self, context: status.AbortableContext, bug: Exception) -> NoReturn:
         """End a call that met a bug; whether it took effect is unknown."""

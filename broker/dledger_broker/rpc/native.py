@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from dledger.state.offsets import CommitOffset, DoneRange
 from dledger.state.results import Taken
+from dledger.state.users.values import Action
 from dledger_broker.read import plan_reads as planning
 from dledger_broker.read.lookups import Found, KeyQuestion
 from dledger_broker.rpc.calls import Call
+from dledger_broker.security import deciding
 from dledger_broker.usecases import progress
 from dledger_broker.usecases.messaging import Messaging, Queue
 from dledger_broker.usecases.queues import resolve, resolve_each
@@ -114,7 +116,11 @@ async def lookup_key(call: Call, request: pb.LookupKeyRequest) -> pb.LookupReply
 async def lookup_message(call: Call, request: pb.LookupMessageRequest) -> pb.LookupReply:
     """Return the record of a message id."""
     found = await call.messaging.lookups.by_message_id(request.message_id)
-    return _lookup_reply([found] if found is not None else [])
+    if found is None:
+        return _lookup_reply([])
+    topic = call.find_topic(found.topic_id)
+    is_known = topic is not None and call.caller.may(Action.SUBSCRIBE, deciding.topic(topic.name))
+    return _lookup_reply([found] if is_known else [])
 
 
 async def lookup_offset(call: Call, request: pb.LookupOffsetRequest) -> pb.LookupReply:

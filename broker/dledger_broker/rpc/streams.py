@@ -4,14 +4,15 @@ Owns the streams' place in admission, and how their errors leave. Not owned: wha
 (`append.stream`, `read.fetch`, `delivery.session_stream`, `read.log_entries`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NoReturn, cast
 
 import structlog
 
+from dledger.state.users.values import Action
 from dledger_broker.append.intake import AppendIntake
 from dledger_broker.append.router import AppendRouter
-from dledger_broker.append.stream import AppendSession
+from dledger_broker.append.stream import AppendSession, Receive, Send
 from dledger_broker.append.unary import append_unary
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY
 from dledger_broker.process.logs import Quiet
@@ -19,11 +20,14 @@ from dledger_broker.read.assignments import FetchOptions, assignments_of
 from dledger_broker.read.fetch import FetchSession
 from dledger_broker.read.log_entries import log_entries
 from dledger_broker.rpc.calls import BUGS, UNREADABLE, Calls, group_named, metadata_of, send_all
+from dledger_broker.security import rules
+from dledger_broker.security.gate import EVERYBODY, Caller, Need
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc import raw, status
 from dledger_proto.rpc.stall import within_stall_limit
 from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1 import delivery_pb2
 
 
 class Streams:
@@ -40,11 +44,14 @@ class Streams:
     def _messaging(self, metadata: Mapping[str, str]) -> Messaging:
         return group_named(self._calls.groups, metadata.get(GROUP_KEY, "")).messaging
 
+    def _caller(self, context: raw.RawContext) -> Caller:
+        return self._calls.gate.caller(context, metadata_of(context))
+
     def _intake(self, context: raw.RawContext) -> AppendIntake:
         metadata = metadata_of(context)
         named = metadata.get(GROUP_KEY, ""), FORWARDED_KEY in metadata
         if named[1]:
-            self._calls.access.check_member(context)
+            self._calls.gate.access.check_member(context)
         intake = self._intakes.get(named)
         if intake is None:
             messaging = self._messaging(metadata)
@@ -63,7 +70,8 @@ class Streams:
         """Serve a stream of batches."""
         try:
             self._calls.admission.check_open()
-            session = AppendSession(self._intake(context), self._calls.admission)
+            caller = self._caller(context)
+            session = AppendSession(self._intake(context), self._calls.admission, caller)
             with self._calls.admission.append_streams.held():
                 # Tells the caller that the stream is taken: what it writes now has arrived.
                 await context.send_initial_metadata(())
@@ -89,7 +97,7 @@ class Streams:
         """Answer one frame of batches."""
         try:
             self._calls.admission.check_open()
-            return await append_unary(self._intake(context), frame)
+            return await append_unary(self._intake(context), frame, self._caller(context))
         except DledgerError as error:
             await status.abort(context, error)
         except UNREADABLE as error:
@@ -103,7 +111,11 @@ class Streams:
         try:
             calls.admission.check_open()
             messaging = self._messaging(metadata_of(context))
+            caller = self._caller(context)
             request = status.parsed(pb.FetchRequest, request_bytes)
+            topic_by_id = messaging.view.machine.queries.topic_by_id
+            needs = tuple(rules.fetched(request, topic_by_id))
+            caller.check(needs)
             with calls.admission.fetch_streams.held():
                 assignments = await assignments_of(messaging, request)
                 session = FetchSession(messaging.view, calls.admission)
@@ -114,7 +126,7 @@ class Streams:
                     with_positions=request.with_positions,
                     with_origins=request.with_origins,
                 )
-                await session.run(assignments, options, context.write)
+                await session.run(assignments, options, _while(caller, needs, context.write))
         except DledgerError as error:
             await status.abort(context, error)
         except UNREADABLE as error:
@@ -129,9 +141,11 @@ class Streams:
             calls.admission.check_open()
             hosted = group_named(calls.groups, metadata_of(context).get(GROUP_KEY, ""))
             assert hosted.coordinator is not None, "every group of a member has a coordinator"
+            caller = self._caller(context)
+            find = hosted.messaging.view.machine.queries.topic_by_id
             with calls.admission.sessions.held():
                 await context.send_initial_metadata(())
-                receive = cast("Callable[[], Awaitable[object]]", context.read)
+                receive = _joining(caller, find, context)
                 send = within_stall_limit(context.write, "join again")
                 await hosted.coordinator.session().run(receive, send)
         except DledgerError as error:
@@ -144,6 +158,7 @@ class Streams:
     async def log_entries(self, request_bytes: bytes, context: raw.RawContext) -> None:
         """Send what the log holds of every entry. The time of each message is limited."""
         try:
+            self._caller(context).check(rules.cluster(Action.GET)(None, lambda _topic_id: None))
             request = status.parsed(pb.LogEntriesRequest, request_bytes)
             with self._calls.admission.log_streams.held():
                 view = self._messaging(metadata_of(context)).view
@@ -151,3 +166,35 @@ class Streams:
                 await send_all(replies, context, "ask again from the last index")
         except DledgerError as error:
             await status.abort(context, error)
+
+
+def _while(caller: Caller, needs: Sequence[Need], send: Send) -> Send:
+    """Return `send` as long as the caller has what the stream needs: rights change meanwhile."""
+    if caller is EVERYBODY:
+        return send
+
+    async def checked(frame: bytes) -> None:
+        caller.check(needs)
+        await send(frame)
+
+    return checked
+
+
+def _joining(caller: Caller, find: rules.FindTopic, context: raw.RawContext) -> Receive:
+    """Return what reads a session: each Join needs what it names, from then on at each message."""
+    receive = cast("Receive", context.read)
+    if caller is EVERYBODY:
+        return receive
+    needs: Sequence[Need] = ()
+
+    async def checked() -> object:
+        nonlocal needs
+        message = await receive()
+        if isinstance(message, bytes):
+            request = status.parsed(delivery_pb2.SessionRequest, message)
+            if request.WhichOneof("what") == "join":
+                needs = tuple(rules.joined(request.join, find))
+            caller.check(needs)
+        return message
+
+    return checked

@@ -22,7 +22,7 @@ from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.driver import Driver
 from dledger_client._shell.group.polling import Polling
 from dledger_client._shell.queries import Queries
-from dledger_client._shell.wire import failure, group_metadata
+from dledger_client._shell.wire import failure
 from dledger_client.config import PREFERENCES, ConsumerConfig, StartAt
 from dledger_client.errors import ClientClosed, ClientError, error_of, invalid
 from dledger_client.records import RecordBatch
@@ -387,12 +387,12 @@ class ConsumerEngine:
             with_origins=True,
         )
         try:
-            channel = await self.cluster.channels.connected(action.address)
-            call = raw_read(channel, FETCH)(
-                request.SerializeToString(), metadata=group_metadata(action.group)
-            )
+            channel, metadata = await self.cluster.channels.ready(action.address, action.group)
+            call = raw_read(channel, FETCH)(request.SerializeToString(), metadata=metadata)
             try:
                 await self._read(action.stream, partial(read_frame, call))
+            except grpc.aio.AioRpcError as broken:
+                raise self.cluster.channels.failure(channel, broken, write=False) from None
             finally:
                 call.cancel()
             error = error_of(Code.UNAVAILABLE, f"{action.address}: the member ended the stream")

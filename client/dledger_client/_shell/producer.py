@@ -30,7 +30,7 @@ from dledger_client._shell.fork import check_fork
 from dledger_client._shell.futures import when_done
 from dledger_client._shell.queries import Queries
 from dledger_client._shell.unclosed import tell_lost
-from dledger_client._shell.wire import failure, group_metadata
+from dledger_client._shell.wire import failure
 from dledger_client.config import ProducerConfig
 from dledger_client.errors import (
     BufferFull,
@@ -273,10 +273,12 @@ class ProducerEngine:
 
     async def _run_link(self, link: int, group: str, address: str) -> None:
         try:
-            channel = await self.cluster.channels.connected(address)
-            stream = raw_stream(channel, APPEND)(metadata=group_metadata(group))
+            channel, metadata = await self.cluster.channels.ready(address, group)
+            stream = raw_stream(channel, APPEND)(metadata=metadata)
             try:
                 await self._use_link(link, stream)
+            except grpc.aio.AioRpcError as broken:
+                raise self.cluster.channels.failure(channel, broken, write=True) from None
             finally:
                 stream.cancel()
             error = error_of(Code.UNAVAILABLE, f"{address}: the member closed the stream")

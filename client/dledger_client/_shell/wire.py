@@ -14,10 +14,13 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from dledger_client import _machine
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import ClientError, client_error
-from dledger_proto.errors import DledgerError
+from dledger_client.errors import ClientError, client_error, error_of
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
+from dledger_proto.login.credentials import Credentials
+from dledger_proto.login.tokens import Tokens
 from dledger_proto.network.tls import TlsFolder
 from dledger_proto.rpc.aio import ChannelTable
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, Metadata, raw_unary
@@ -54,9 +57,9 @@ class Method(Generic[Request, Reply]):
         """A second call changes nothing more, so a call of unknown outcome may be repeated."""
 
 
-def group_metadata(group: str) -> Metadata | None:
+def group_metadata(group: str) -> Metadata:
     """Return the metadata that says which group of a process is meant."""
-    return ((GROUP_KEY, group),) if group else None
+    return ((GROUP_KEY, group),) if group else ()
 
 
 def parse_addresses(addresses: str | Iterable[str]) -> list[str]:
@@ -90,6 +93,11 @@ def channel_options(config: ConnectionConfig) -> list[tuple[str, int]]:
     ]
 
 
+def credentials_of(config: ConnectionConfig) -> Credentials:
+    """Return who a client logs in as."""
+    return Credentials(config.user, config.secret_file)
+
+
 def tls_of(config: ConnectionConfig) -> TlsFolder | None:
     """Return the files by which a client proves who it is; TlsError when they cannot be used."""
     if not config.tls_folder:
@@ -108,6 +116,7 @@ class Channels:
         self._config = config
         self._on_ready = on_ready
         self._channels = ChannelTable(channel_options(config), tls_of(config))
+        self._tokens = Tokens(credentials_of(config), _machine.random_bytes)
         self._watchers: dict[str, asyncio.Task[None]] = {}
 
     def to(self, address: str) -> grpc.aio.Channel:
@@ -120,6 +129,28 @@ class Channels:
         async with asyncio.timeout(self._config.connect_timeout_ms / 1_000):
             await channel.channel_ready()
         return channel
+
+    async def ready(self, address: str, group: str) -> tuple[grpc.aio.Channel, Metadata]:
+        """Return the channel to an address, connected and logged in, and what its calls carry.
+
+        TimeoutError, grpc.aio.AioRpcError, DledgerError.
+        """
+        channel = await self.connected(address)
+        return channel, await self.metadata(channel, group)
+
+    async def metadata(self, channel: grpc.aio.Channel, group: str) -> Metadata:
+        """Return what calls of a channel carry: the group of a process, a login."""
+        token = await self._tokens.of(channel, self._config.connect_timeout_ms / 1_000)
+        return (*group_metadata(group), *token)
+
+    def failure(
+        self, channel: grpc.aio.Channel, error: grpc.RpcError | DledgerError, *, write: bool
+    ) -> ClientError:
+        """Return what a broken call of a channel means to the user; forget a login that ended."""
+        broken = failure(error, write=write)
+        if broken.code is Code.UNAUTHENTICATED and self._tokens.refused(channel):
+            return error_of(Code.UNAVAILABLE, f"logging in again: {broken.detail}")
+        return broken
 
     def keep_warm(self, addresses: Iterable[str]) -> None:
         """Keep connections to these addresses, and tell which of them stand."""
@@ -156,17 +187,26 @@ class Channels:
 
         While it is under way it is in `running`.
         """
-        call = raw_unary(self.to(address), method.path)(
+        channel = self.to(address)
+        began = asyncio.get_running_loop().time()
+        try:
+            metadata = await self._tokens.of(channel, timeout)
+        except (grpc.aio.AioRpcError, DledgerError) as error:
+            raise failure(error, write=False) from None
+        except TimeoutError:
+            raise error_of(Code.UNAVAILABLE, f"{address}: no login in time") from None
+        left = timeout - (asyncio.get_running_loop().time() - began)
+        call = raw_unary(channel, method.path)(
             request.SerializeToString(),
-            timeout=max(timeout, 0.001),  # zero would mean no deadline
-            metadata=group_metadata(group),
+            timeout=max(left, 0.001),  # zero would mean no deadline
+            metadata=(*group_metadata(group), *metadata),
         )
         running = set() if running is None else running
         running.add(call)
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:
-            broken = failure(error, write=method.is_write)
+            broken = self.failure(channel, error, write=method.is_write)
             broken.repeatable = method.is_repeatable
             raise broken from None
         finally:

@@ -25,7 +25,13 @@ import pyarrow as pa
 from dledger_client._core.retry import backoff
 from dledger_client._core.routes import GroupRoute, RouteTable
 from dledger_client._shell import calls
-from dledger_client._shell.wire import channel_options, failure, group_metadata, tls_of
+from dledger_client._shell.wire import (
+    channel_options,
+    credentials_of,
+    failure,
+    group_metadata,
+    tls_of,
+)
 from dledger_client.arrow import Decoder, ExpectedQueue, Span
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError, client_error, code_of, error_of
@@ -36,8 +42,16 @@ from dledger_client.reading.watchdog import Watchdog
 from dledger_client.unreadable import SPARK_REMEDY, Unreadable
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MIB
+from dledger_proto.login.blocking import BlockingTokens
 from dledger_proto.rpc.frames import FetchFrame, parse_fetch
-from dledger_proto.rpc.raw import FETCH, SyncCall, open_sync_channel, sync_read, sync_unary
+from dledger_proto.rpc.raw import (
+    FETCH,
+    Metadata,
+    SyncCall,
+    open_sync_channel,
+    sync_read,
+    sync_unary,
+)
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 
@@ -94,6 +108,7 @@ class RangeReader:
         self._routes = {group.name: group for group in origin.groups}
         self._channels: dict[str, grpc.Channel] = {}
         self._tls = tls_of(origin.connection)
+        self._tokens = BlockingTokens(credentials_of(origin.connection), time.monotonic, os.urandom)
         self.watchdog = Watchdog(min(SILENCE_MS, origin.stall_ms) / 1_000)
         """Bounds the wait for a member's answer, not the time that a caller spends on a batch."""
         self._random = random.Random(os.urandom(8))  # noqa: S311  spreads load, guards nothing
@@ -134,6 +149,22 @@ class RangeReader:
             self._channels[address] = channel
         return channel
 
+    def metadata(self, address: str, group: str = "") -> Metadata:
+        """Return what calls to a member carry; ClientError when it takes no login."""
+        try:
+            timeout = self.origin.connection.try_timeout_ms / 1_000
+            token = self._tokens.of(address, self.channel(address), timeout)
+            return (*group_metadata(group), *token)
+        except (grpc.RpcError, DledgerError) as error:
+            raise failure(error, write=False) from None
+
+    def failure(self, address: str, error: grpc.RpcError) -> ClientError:
+        """Return what a broken call to a member means; forget a login that ended."""
+        broken = failure(error, write=False)
+        if broken.code is Code.UNAUTHENTICATED and self._tokens.refused(address):
+            return error_of(Code.UNAVAILABLE, f"{address}: logging in again: {broken.detail}")
+        return broken
+
     def candidates(self, group: str) -> list[str]:
         """Return the addresses of a group in the order in which they are asked."""
         route = self._routes.get(group)
@@ -157,8 +188,12 @@ class RangeReader:
             unary = sync_unary(self.channel(address), calls.GET_ROUTES.path)
             request = routes_pb2.RoutesRequest().SerializeToString()
             try:
-                answer = unary(request, timeout=ROUTES_SECONDS)
+                metadata = self.metadata(address)
+                answer = unary(request, timeout=ROUTES_SECONDS, metadata=metadata)
             except grpc.RpcError as error:
+                _LOG.debug("routes from %s: %s", address, self.failure(address, error))
+                continue
+            except ClientError as error:
                 _LOG.debug("routes from %s: %s", address, error)
                 continue
             table = RouteTable(inside=self.origin.connection.inside)
@@ -176,9 +211,13 @@ class RangeReader:
             answer = unary(
                 request.SerializeToString(),
                 timeout=self.origin.connection.try_timeout_ms / 1_000,
-                metadata=group_metadata(wanted.group),
+                metadata=self.metadata(address, wanted.group),
             )
         except grpc.RpcError as error:
+            broken = self.failure(address, error)
+            _LOG.warning("%s: hold not renewed at %s: %s", wanted.describe(), address, broken)
+            return
+        except ClientError as error:
             _LOG.warning("%s: hold not renewed at %s: %s", wanted.describe(), address, error)
             return
         reply = pb.HoldAllReply.FromString(answer)
@@ -253,15 +292,19 @@ class _Reading:
         )
         ref = pb.QueueRef(topic_id=wanted.topic_id, queue=wanted.queue)
         request.assignments.add(queue=ref, offset=self._decoder.next_offset)
+        try:
+            metadata = self._reader.metadata(address, wanted.group)
+        except ClientError as error:
+            raise _LeaveMember(error) from None
         call = sync_read(self._reader.channel(address), FETCH)(
-            request.SerializeToString(), metadata=group_metadata(wanted.group)
+            request.SerializeToString(), metadata=metadata
         )
         try:
             yield from self._frames(call, address)
         except TimeoutError as error:
             raise _LeaveMember(error_of(Code.UNAVAILABLE, f"{address}: {error}")) from None
         except grpc.RpcError as error:
-            raise _LeaveMember(failure(error, write=False)) from None
+            raise _LeaveMember(self._reader.failure(address, error)) from None
         finally:
             call.cancel()
 

@@ -32,14 +32,15 @@ OPTIONS: Final = (
     "endingOffsetsByTimestamp", "minPartitions",
     "maxRecordsPerPartition", "maxBytesPerPartition", "failOnDataLoss", "failOnUnreadable",
     "includeProperties",
-    "columns", "readFrom", "pushdown", "inside", "tlsFolder", "holdMs", "holdOwner",
-    "stallTimeoutMs",
+    "columns", "readFrom", "pushdown", "inside", "tlsFolder", "user", "secretFile", "holdMs",
+    "holdOwner", "stallTimeoutMs",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
 OF_TABLES: Final = ("owner", "provider", "location", "is_managed_location", "external", "comment")
 """What `CREATE TABLE ... USING dledger` adds, besides `option.*`."""
 OF_MEMBERS: Final = (
-    "endpoints", "readFrom", "inside", "tlsFolder", "holdMs", "holdOwner", "stallTimeoutMs",
+    "endpoints", "readFrom", "inside", "tlsFolder", "user", "secretFile", "holdMs", "holdOwner",
+    "stallTimeoutMs",
 )  # fmt: skip
 """Options about how members are asked. A read by `path` asks no member."""
 OF_STREAMS: Final = (
@@ -136,7 +137,10 @@ def parse(options: Mapping[str, str]) -> Settings:
         read_from=read.choice("readFrom", "follower", ("follower", "leader", "any")),
         pushdown=read.flag("pushdown", default=False),
         connection=ConnectionConfig(
-            inside=read.flag("inside", default=False), tls_folder=given.get("tlsFolder", "")
+            inside=read.flag("inside", default=False),
+            tls_folder=given.get("tlsFolder", ""),
+            user=given.get("user", ""),
+            secret_file=given.get("secretFile", ""),
         ),
         hold_ms=hold_ms,
         hold_owner=_owner(given, hold_ms),

@@ -88,10 +88,15 @@ class RecallTimer(Command[TimerRecalled]):
         """Take the record out of its timer; other records of its batch stay."""
         timer = state.timers.find(self.producer_id, self.number)
         if timer is None:
-            return Refused(
-                Code.NOT_FOUND,
-                f"message {self.producer_id.hex()}{self.number:016x}: no timer waits for it; it "
-                "was delivered or recalled, or it was not delayed",
-            )
+            return no_timer(self.producer_id, self.number)
         state.timers.take_out(timer, self.number)
         return TimerRecalled(timer.due_ms)
+
+
+def no_timer(producer_id: bytes, number: int) -> Refused:
+    """Return what is said of a message for which no timer waits."""
+    return Refused(
+        Code.NOT_FOUND,
+        f"message {producer_id.hex()}{number:016x}: no timer waits for it; it was delivered or "
+        "recalled, or it was not delayed",
+    )

@@ -12,6 +12,8 @@ from dledger.types import LogIndex
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.group.group_view import CALL_SECONDS_MAX
 from dledger_broker.rpc.calls import AnsweredBy, Call, Calls, HostedGroup, Row
+from dledger_broker.security import rules
+from dledger_broker.security.gate import open_gate
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.raw import RawContext
 from dledger_proto.v1 import broker_pb2 as pb
@@ -29,6 +31,10 @@ class Context:
         """None was sent."""
         return None
 
+    def peer(self) -> str:
+        """Return where it came from."""
+        return "ipv4:127.0.0.1:1"
+
     def time_remaining(self) -> float | None:
         """Return what the caller said."""
         return self.seconds
@@ -37,7 +43,7 @@ class Context:
 def test_a_refusal_is_given_before_the_caller_stops_waiting() -> None:
     """Else it would be an unknown outcome, of a call that has done nothing."""
     clock = ManualClock()
-    call = Call(Context(1.5), clock, {})
+    call = Call(Context(1.5), clock, {}, open_gate(clock))
     assert 1.2 < call.seconds_left() < 1.5
     clock.now += 1.4
     assert call.seconds_left() == 0
@@ -45,8 +51,8 @@ def test_a_refusal_is_given_before_the_caller_stops_waiting() -> None:
 
 def test_no_caller_holds_a_call_for_ever() -> None:
     clock = ManualClock()
-    assert Call(Context(None), clock, {}).seconds_left() <= CALL_SECONDS_MAX
-    assert Call(Context(1e9), clock, {}).seconds_left() <= CALL_SECONDS_MAX
+    assert Call(Context(None), clock, {}, open_gate(clock)).seconds_left() <= CALL_SECONDS_MAX
+    assert Call(Context(1e9), clock, {}, open_gate(clock)).seconds_left() <= CALL_SECONDS_MAX
 
 
 class Electing(Host):
@@ -79,7 +85,14 @@ def test_confirmed_state_is_waited_for_no_longer_than_the_caller_waits() -> None
             return pb.TopicReply()
 
         row = Row(
-            "Test", "Read", pb.StatusRequest, pb.TopicReply, None, AnsweredBy.ANY_MEMBER, read
+            "Test",
+            "Read",
+            pb.StatusRequest,
+            pb.TopicReply,
+            None,
+            AnsweredBy.ANY_MEMBER,
+            read,
+            rules.anyone,
         )
         await calls.answer(row, b"", cast("RawContext", Context(0.5)))
         assert clock.now - begun < 0.5

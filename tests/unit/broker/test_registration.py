@@ -30,6 +30,7 @@ from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.process import tasks
 from dledger_broker.process.tasks import keep_running
 from dledger_broker.rpc.routes import RouteWatch, group_route
+from dledger_broker.security.gate import EVERYBODY, open_gate
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.network.ports import free_ports
@@ -329,9 +330,9 @@ def test_an_older_decision_behind_a_newer_one_is_told_too() -> None:
 
     async def scenario() -> None:
         group, port = Group(), free_port()
-        routes = RouteWatch({"g": group.view}, admission().route_watchers)
+        routes = RouteWatch({"g": group.view}, admission().route_watchers, open_gate(ManualClock()))
         group.told.append(routes.changed)
-        pushed = routes._follow(frozenset())  # pyright: ignore[reportPrivateUsage]
+        pushed = routes._follow(frozenset(), EVERYBODY)  # pyright: ignore[reportPrivateUsage]
         assert (await anext(pushed)).full
         async with name_server(port) as server, group.registered(f"127.0.0.1:{port}"):
             await until(lambda: bool(server.registry.snapshot()[0].groups), "registered")

@@ -17,6 +17,7 @@ from dledger_broker.rpc.admission import AdmissionControl
 from dledger_broker.rpc.calls import Calls, HostedGroup
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
+from dledger_broker.security.gate import open_gate
 from dledger_broker.usecases.messaging import Messaging
 from dledger_namesrv.registry import Registry
 from dledger_namesrv.service import NameServerService
@@ -122,7 +123,7 @@ def test_a_reader_of_the_log_that_stalls_is_ended_and_blocks_no_administration()
 def test_a_watcher_of_a_member_that_stalls_is_ended() -> None:
     async def scenario() -> None:
         bounds = admission()
-        routes = RouteWatch({"g": Group().view}, bounds.route_watchers)
+        routes = RouteWatch({"g": Group().view}, bounds.route_watchers, open_gate(ManualClock()))
 
         async def serve(context: Stalled) -> None:
             await routes.watch(b"", cast("RawContext", context))

@@ -4,13 +4,15 @@ Owns the translation of protobuf. Not owned: what a recall does (`dledger.state.
 member executes the calls (`table`, `calls`).
 """
 
-from dledger.state.timers.commands import RecallTimer
+from dledger.state.timers.commands import RecallTimer, no_timer
 from dledger.state.timers.table import timer_key
+from dledger.state.users.values import Action
 from dledger.state.values import Timer
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.rpc.calls import Call
+from dledger_broker.security import deciding
 from dledger_proto.batch.codec import NO_ID, message_id, parse_message_id
-from dledger_proto.errors import invalid
+from dledger_proto.errors import DledgerError, invalid
 from dledger_proto.limits import (
     LOOKS_PER_CALL_MAX,
     TIME_MS_MAX,
@@ -25,6 +27,11 @@ CURSOR_SIZE = len(timer_key(0, 0)) - 1
 async def recall(call: Call, request: dpb.RecallTimerRequest) -> dpb.RecallTimerReply:
     """Take a delayed message back; NOT_FOUND when this group has no timer for it."""
     producer_id, number = parse_message_id(request.message_id)
+    timer = call.messaging.view.machine.queries.timer_of(producer_id, number)
+    topic = None if timer is None else call.find_topic(timer.topic_id)
+    if topic is not None and not call.caller.may(Action.PUBLISH, deciding.topic(topic.name)):
+        refused = no_timer(producer_id, number)
+        raise DledgerError(refused.code, refused.detail)
     recalled = await call.messaging.view.commands.propose(RecallTimer(producer_id, number))
     return dpb.RecallTimerReply(due_ms=recalled.due_ms)
 

@@ -27,11 +27,11 @@ from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.driver import Driver
 from dledger_client._shell.group.objects import ConsumerGroups
 from dledger_client._shell.queries import Queries
-from dledger_client._shell.wire import failure, group_metadata
+from dledger_client._shell.wire import failure
 from dledger_client.config import ConsumerConfig, StartAt
 from dledger_client.errors import ClientError, error_of, invalid
 from dledger_client.model import ConsumerGroupSettings, StartFrom
-from dledger_proto.errors import Code
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.raw import RawStreamCall, raw_stream, read_frame
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import delivery_pb2
@@ -199,12 +199,14 @@ class Membership:
         outbox = self._outboxes[action.stream]
         writer: asyncio.Task[None] | None = None
         try:
-            channel = await self._cluster.channels.connected(action.address)
-            call = raw_stream(channel, calls.SESSION)(metadata=group_metadata(action.group))
+            channel, metadata = await self._cluster.channels.ready(action.address, action.group)
+            call = raw_stream(channel, calls.SESSION)(metadata=metadata)
             try:
                 await call.write(action.join.SerializeToString())
                 writer = self.driver.loop.create_task(_write(call, outbox))
                 await self._read(action.stream, call)
+            except grpc.aio.AioRpcError as broken:
+                raise self._cluster.channels.failure(channel, broken, write=False) from None
             finally:
                 if writer is not None:
                     writer.cancel()
@@ -213,12 +215,10 @@ class Membership:
             error = error_of(Code.UNAVAILABLE, f"{action.address}: the session's stream ended")
         except TimeoutError:
             error = error_of(Code.UNAVAILABLE, f"{action.address}: no connection")
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as broken:
-            error = (
-                failure(broken, write=False)
-                if isinstance(broken, grpc.RpcError)
-                else error_of(Code.UNAVAILABLE, f"{action.address}: {broken}")
-            )
+        except (grpc.aio.AioRpcError, DledgerError) as broken:
+            error = failure(broken, write=False)
+        except asyncio.InvalidStateError as broken:
+            error = error_of(Code.UNAVAILABLE, f"{action.address}: {broken}")
         finally:
             del self._outboxes[action.stream]
         _LOG.debug("session %s@%s: %s", action.group, action.address, error)

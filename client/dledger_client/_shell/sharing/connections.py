@@ -30,6 +30,7 @@ from dledger_client._shell import calls
 from dledger_client._shell.wire import Channels
 from dledger_client.config import ConnectionConfig
 from dledger_client.errors import ClientError
+from dledger_proto.errors import DledgerError
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
 from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import routes_pb2
@@ -164,7 +165,7 @@ class SharedConnections:
             try:
                 if await self._watch_source(self._watched):
                     failures = 0
-            except (grpc.aio.AioRpcError, TimeoutError, DecodeError) as error:
+            except (grpc.aio.AioRpcError, DledgerError, TimeoutError, DecodeError) as error:
                 _LOG.debug("routes from %s: %s", self._watched, error)
             failures += 1
             if failures % max(1, len(self._bootstrap)) == 0:
@@ -187,7 +188,9 @@ class SharedConnections:
     async def _watch_source(self, address: str) -> bool:
         """Follow one source until its stream ends; return whether it gave anything."""
         request = routes_pb2.RoutesRequest().SerializeToString()
-        stream = raw_read(self.channels.to(address), calls.WATCH_ROUTES)(request)
+        channel = self.channels.to(address)
+        metadata = await self.channels.metadata(channel, group="")
+        stream = raw_read(channel, calls.WATCH_ROUTES)(request, metadata=metadata)
         answered = False
         try:
             while True:
@@ -199,7 +202,8 @@ class SharedConnections:
                 reply = routes_pb2.RoutesReply.FromString(message)
                 self._apply(reply, is_followed=True)
                 answered = self._is_followed = True
-        except grpc.aio.AioRpcError:
+        except grpc.aio.AioRpcError as error:
+            self.channels.failure(channel, error, write=False)
             if answered:
                 return True
             raise

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import grpc.aio
 
-from dledger_client._shell.wire import Channels, Method, Reply, Request, group_metadata
+from dledger_client._shell.wire import Channels, Method, Reply, Request, failure
 from dledger_client.errors import ClientClosed, ClientError, error_of
-from dledger_proto.errors import Code
-from dledger_proto.rpc.raw import RawReadCall, raw_read, read_frame
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.rpc.raw import Metadata, RawReadCall, raw_read, read_frame
 
 
 class OwnCalls:
@@ -24,10 +24,16 @@ class OwnCalls:
         self._running: set[grpc.aio.Call] = set()
         self._is_ended = False
 
-    async def connected(self, address: str) -> grpc.aio.Channel:
-        """Return the channel to an address once its connection stands; TimeoutError."""
+    async def ready(self, address: str, group: str) -> tuple[grpc.aio.Channel, Metadata]:
+        """See `Channels.ready`."""
         self._check_open()
-        return await self._channels.connected(address)
+        return await self._channels.ready(address, group)
+
+    def failure(
+        self, channel: grpc.aio.Channel, error: grpc.aio.AioRpcError, *, write: bool
+    ) -> ClientError:
+        """See `Channels.failure`."""
+        return self._channels.failure(channel, error, write=write)
 
     async def call(
         self,
@@ -45,10 +51,18 @@ class OwnCalls:
                 address, method, request, group=group, timeout=timeout, running=self._running
             )
 
-    def read(self, address: str, path: str, request: bytes, *, group: str) -> RawReadCall:
+    async def read(self, address: str, path: str, request: bytes, *, group: str) -> RawReadCall:
         """Ask one address for a stream of answers."""
         self._check_open()
-        stream = raw_read(self._channels.to(address), path)(request, metadata=group_metadata(group))
+        channel = self._channels.to(address)
+        try:
+            metadata = await self._channels.metadata(channel, group)
+        except (grpc.aio.AioRpcError, DledgerError) as error:
+            raise failure(error, write=False) from None
+        except TimeoutError:
+            raise error_of(Code.UNAVAILABLE, f"{address}: no login in time") from None
+        self._check_open()
+        stream = raw_read(channel, path)(request, metadata=metadata)
         self._running.add(stream)
         stream.add_done_callback(lambda _: self._running.discard(stream))
         return stream

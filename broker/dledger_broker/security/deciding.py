@@ -1,0 +1,86 @@
+"""What follows from a user's policies: a yes or a no. Pure.
+
+Owns: how policies meet a wish. A policy that denies wins; without one that allows, the answer is
+no. Not owned: who asks (`logins`), what a call wishes (`rules`), how a no leaves (`gate`).
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from dledger.state.users.values import ALL_ACTIONS, Action, Match, Policy, ResourceKind, User
+from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+
+UNKNOWN: Final = "\0"
+"""A name that nobody knows: only policies about all names meet it."""
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What something is done to."""
+
+    kind: ResourceKind
+    name: str = ""
+
+
+CLUSTER: Final = Resource(ResourceKind.CLUSTER)
+
+
+def topic(name: str) -> Resource:
+    """Return what a topic's name stands for: retries and dead letters belong to their group."""
+    for prefix in (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX):
+        if name.startswith(prefix):
+            return group(name.removeprefix(prefix))
+    return Resource(ResourceKind.TOPIC, name)
+
+
+def group(name: str) -> Resource:
+    """Return a consumer group."""
+    return Resource(ResourceKind.GROUP, name)
+
+
+def may(user: User, action: Action, resource: Resource, address: Address | None) -> bool:
+    """Tell whether a user may do something, from an address; None: one that no network holds."""
+    if not user.is_enabled:
+        return False
+    if user.is_admin:
+        return True
+    allowed = False
+    for policy in user.policies:
+        if policy.actions & action and _meets(policy, resource) and _is_from(policy, address):
+            if not policy.allows:
+                return False
+            allowed = True
+    return allowed
+
+
+def knows(user: User, resource: Resource, address: Address | None) -> bool:
+    """Tell whether a user may know that something exists: it may do anything at all with it."""
+    return any(may(user, action, resource, address) for action in ALL_ACTIONS)
+
+
+def _meets(policy: Policy, resource: Resource) -> bool:
+    if policy.kind not in (ResourceKind.ANY, resource.kind):
+        return False
+    if policy.match is Match.ALL:
+        return True
+    if policy.match is Match.PREFIX:
+        return resource.name.startswith(policy.pattern)
+    return resource.name == policy.pattern
+
+
+def _is_from(policy: Policy, address: Address | None) -> bool:
+    if not policy.networks:
+        return True
+    if address is None:
+        # Nobody knows where the caller is: a denial holds, a permission does not.
+        return not policy.allows
+    return any(address in _network(each) for each in policy.networks)
+
+
+@lru_cache(4_096)
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_network(text)

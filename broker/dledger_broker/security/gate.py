@@ -1,0 +1,215 @@
+"""The gate before every call: who calls, and whether the caller may.
+
+Owns: what a call without a right is told, and the lines of the audit. A thing of which the caller
+may do nothing does not exist for it: it gets the answer that a name without a thing gets. The gate
+gives it before anything is looked up, so that both answers take the same way.
+Not owned: what follows from policies (`deciding`), what a call needs (`rules`), logins (`logins`).
+"""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Protocol
+
+import structlog
+
+from dledger.clock import Clock
+from dledger.state.users.values import Action, ResourceKind, User
+from dledger_broker.process.logs import Quiet
+from dledger_broker.security import deciding
+from dledger_broker.security.access import OPEN, Access, CallerContext
+from dledger_broker.security.deciding import UNKNOWN, Address, Resource
+from dledger_broker.security.logins import FindUser, Logins, host_of
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.network.tls import is_member_of
+
+LOGIN_KEY: Final = "dledger-login"
+"""The metadata that carries a token."""
+DECISIONS_MAX: Final = 10_000
+"""That are remembered for calls to come; then all are forgotten."""
+
+
+class PeerContext(CallerContext, Protocol):
+    """What is used of a `grpc.aio.ServicerContext`."""
+
+    def peer(self) -> str:
+        """Return the other end of the connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing that a call does."""
+
+    action: Action
+    resource: Resource
+    not_found: str = ""
+    """What is said where nothing of this name exists; empty: it is no secret that it does."""
+
+
+class Caller(Protocol):
+    """Who makes a call, as far as handlers ask."""
+
+    def check(self, needs: Iterable[Need], /) -> None:
+        """Raise unless the caller may do all of this: NO_PERMISSION, or that it does not exist."""
+        ...
+
+    def knows(self, resource: Resource, /) -> bool:
+        """Tell whether the caller may know of something."""
+        ...
+
+    def may(self, action: Action, resource: Resource, /) -> bool:
+        """Tell whether the caller may do something."""
+        ...
+
+    def check_admin(self) -> None:
+        """Raise NO_PERMISSION unless the caller is an administrator, or a member."""
+        ...
+
+
+class Everybody:
+    """Who calls where no users are asked for; and a member, which speaks for the cluster."""
+
+    def check(self, _needs: Iterable[Need]) -> None:
+        """See `Caller`."""
+
+    def knows(self, _resource: Resource) -> bool:
+        """See `Caller`."""
+        return True
+
+    def may(self, _action: Action, _resource: Resource) -> bool:
+        """See `Caller`."""
+        return True
+
+    def check_admin(self) -> None:
+        """See `Caller`."""
+
+
+EVERYBODY: Final = Everybody()
+
+
+class Gate:
+    """The gate of one process."""
+
+    def __init__(self, access: Access, find_user: FindUser, clock: Clock, *, on: bool) -> None:
+        self.access = access
+        self.logins = Logins(find_user, clock)
+        self._on = on
+        self._log = structlog.get_logger()
+        self._quiet = Quiet(clock)
+        self._decisions: dict[tuple[int, str, Action, Resource], tuple[User, bool]] = {}
+
+    def caller(self, context: PeerContext, metadata: Mapping[str, str]) -> Caller:
+        """Return who calls; UNAUTHENTICATED when nobody has logged in."""
+        if not self._on:
+            return EVERYBODY
+        names = self.access.names(context)
+        if names is not None and is_member_of(names, self.access.cluster):
+            return EVERYBODY
+        peer = context.peer()
+        token = metadata.get(LOGIN_KEY, "")
+        try:
+            user = self.logins.user_of(token, peer)
+        except DledgerError as error:
+            self.audit("refused", peer, error, user="")
+            raise
+        return _UserCaller(self, user.name, token, peer)
+
+    def audit(self, what: str, peer: str, error: DledgerError | None, **fields: str) -> None:
+        """Log who did what, from where, and the outcome; a few lines of a kind at a time."""
+        outcome = "done" if error is None else error.code.name
+        left_out = self._quiet.admit((what, outcome))
+        if left_out is not None:
+            level = self._log.info if error is None else self._log.warning
+            level(
+                f"audit: {what}",
+                address=peer,
+                outcome=outcome,
+                reason="" if error is None else error.detail,
+                others_since=left_out,
+                **fields,
+            )
+
+    def decides(self, user: User, action: Action, resource: Resource, host: str) -> bool:
+        """Return what the user's policies say; it is remembered while the user stays the same."""
+        key = id(user), host, action, resource
+        known = self._decisions.get(key)
+        if known is not None and known[0] is user:
+            return known[1]
+        answer = deciding.may(user, action, resource, _address(host))
+        if len(self._decisions) >= DECISIONS_MAX:
+            self._decisions.clear()
+        self._decisions[key] = user, answer
+        return answer
+
+
+def open_gate(clock: Clock) -> Gate:
+    """Return a gate that lets everybody through."""
+    return Gate(OPEN, lambda _name: None, clock, on=False)
+
+
+class _UserCaller:
+    """A user on one connection; it is looked up anew at each question, for streams live long."""
+
+    __slots__ = ("_gate", "_host", "_name", "_peer", "_token")
+
+    def __init__(self, gate: Gate, name: str, token: str, peer: str) -> None:
+        self._gate = gate
+        self._name = name
+        self._token = token
+        self._peer = peer
+        self._host = host_of(peer)
+
+    def check(self, needs: Iterable[Need]) -> None:
+        user = self._gate.logins.user_of(self._token, self._peer)
+        for need in needs:
+            if not self._gate.decides(user, need.action, need.resource, self._host):
+                error = self._refusal(user, need)
+                wished = f"{need.action.name} {_shown(need.resource)}"
+                self._gate.audit("refused", self._peer, error, user=self._name, wished=wished)
+                raise error
+
+    def knows(self, resource: Resource) -> bool:
+        user = self._gate.logins.user_of(self._token, self._peer)
+        return deciding.knows(user, resource, _address(self._host))
+
+    def may(self, action: Action, resource: Resource) -> bool:
+        user = self._gate.logins.user_of(self._token, self._peer)
+        return self._gate.decides(user, action, resource, self._host)
+
+    def check_admin(self) -> None:
+        user = self._gate.logins.user_of(self._token, self._peer)
+        if not user.is_admin:
+            error = DledgerError(Code.NO_PERMISSION, "only an administrator may do this")
+            self._gate.audit("refused", self._peer, error, user=self._name, wished="users")
+            raise error
+
+    def _refusal(self, user: User, need: Need) -> DledgerError:
+        of = need.resource
+        is_known = deciding.knows(user, of, _address(self._host))
+        if need.not_found and (of.name == UNKNOWN or not is_known):
+            is_group = of.kind is ResourceKind.GROUP
+            code = Code.CONSUMER_GROUP_NOT_FOUND if is_group else Code.TOPIC_NOT_FOUND
+            return DledgerError(code, need.not_found)
+        return DledgerError(
+            Code.NO_PERMISSION, f"user {self._name} may not {need.action.name} {_shown(of)}"
+        )
+
+
+def _shown(resource: Resource) -> str:
+    kind = resource.kind.name.lower()
+    if resource.name == UNKNOWN:
+        return f"all names of a {kind}"
+    return f"{kind} {resource.name}".rstrip()
+
+
+@lru_cache(1_024)
+def _address(host: str) -> Address | None:
+    """Return an address to compare with networks; None when it is none."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped or address

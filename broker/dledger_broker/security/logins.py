@@ -1,0 +1,166 @@
+"""Logins: who proves a secret on which connection, and what it may be taken for until when.
+
+Owns: proofs under way, tokens, the waits after refused proofs, and their bounds. Not owned: the
+messages (`dledger_proto.login.scram`), users (`dledger.state.users`), what they may do
+(`deciding`).
+
+A token holds for the connection that it was given to, for TOKEN_SECONDS, and as long as the user's
+credentials are what they were. A user that does not exist is answered like one that does, with keys
+that nobody knows.
+"""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from dledger.clock import Clock
+from dledger.state.users.values import User
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.login import scram
+from dledger_proto.login.derivation import KEY_SIZE, SALT_SIZE, hmac_of
+
+TOKENS_MAX: Final = 100_000
+TOKEN_SECONDS: Final = 3_600.0
+TOKEN_BYTES: Final = 32
+PROOFS_MAX: Final = 1_024
+PROOF_SECONDS: Final = 10.0
+WAITS_MAX: Final = 10_000
+"""Of users at addresses; those that were refused longest ago are forgotten first."""
+WAIT_MIN_SECONDS: Final = 0.1
+WAIT_MAX_SECONDS: Final = 30.0
+REFUSALS_FREE: Final = 3
+"""So many refused proofs in a row cause no wait: a secret may just have been changed."""
+
+FindUser = Callable[[str], User | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What a token stands for."""
+
+    user: User
+    """As it was when it logged in."""
+    peer: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    asked: scram.Asked
+    server_first: str
+    keys: scram.Keys
+    user: User | None
+    peer: str
+    until: float
+
+
+class Logins:
+    """The logins of one process."""
+
+    def __init__(self, find_user: FindUser, clock: Clock) -> None:
+        self._find_user = find_user
+        self._clock = clock
+        self._tokens: OrderedDict[str, Login] = OrderedDict()
+        self._proofs: OrderedDict[str, _Proof] = OrderedDict()
+        self._waits: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        """By user and host: refusals in a row, and until when to wait. A stranger elsewhere cannot
+        keep a user out, nor one program with a wrong secret the others of its machine."""
+        self._nobody = secrets.token_bytes(KEY_SIZE)
+
+    def begin(self, client_first: str, peer: str) -> str:
+        """Return the member's first message; BUSY while its user or address has to wait."""
+        asked = scram.parse_client_first(client_first)
+        now = self._clock.monotonic()
+        self._check_wait(asked.user, peer, now)
+        user = self._find_user(asked.user)
+        keys = self._nobodys(asked.user) if user is None else _keys_of(user)
+        nonce = scram.nonce_text(secrets.token_bytes(scram.NONCE_SIZE))
+        first = scram.server_first(asked, nonce, keys)
+        while self._proofs and next(iter(self._proofs.values())).until <= now:
+            self._proofs.popitem(last=False)
+        if len(self._proofs) >= PROOFS_MAX:
+            self._proofs.popitem(last=False)
+        self._proofs[asked.nonce + nonce] = _Proof(
+            asked, first, keys, user, peer, now + PROOF_SECONDS
+        )
+        return first
+
+    def finish(self, client_final: str, peer: str) -> tuple[str, str, User]:
+        """Return the member's final message, a token, and whose it is; UNAUTHENTICATED.
+
+        A proof is taken once: sending it again finds nothing.
+        """
+        final = scram.parse_client_final(client_final)
+        now = self._clock.monotonic()
+        proof = self._proofs.pop(final.nonce, None)
+        if proof is None or proof.peer != peer or proof.until <= now:
+            raise DledgerError(
+                Code.UNAUTHENTICATED,
+                "no login is under way that this proof belongs to: it took more than "
+                f"{PROOF_SECONDS:g} s, was used before, or came by another connection",
+            )
+        proven = scram.proves(proof.asked, proof.server_first, final, proof.keys)
+        user = proof.user
+        current = self._find_user(proof.asked.user)
+        if not proven or user is None or not user.is_enabled or not _is_still(user, current):
+            self._refused(proof.asked.user, peer, now)
+            raise DledgerError(Code.UNAUTHENTICATED, "user or secret is wrong")
+        self._waits.pop((user.name, host_of(peer)), None)
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        if len(self._tokens) >= TOKENS_MAX:
+            self._tokens.popitem(last=False)
+        self._tokens[token] = Login(user, peer, now + TOKEN_SECONDS)
+        server_final = scram.server_final(proof.asked, proof.server_first, final, proof.keys)
+        return server_final, token, user
+
+    def user_of(self, token: str, peer: str) -> User:
+        """Return the user of a token, as it is now; UNAUTHENTICATED when the token has ended."""
+        login = self._tokens.get(token)
+        if login is not None and login.peer == peer and login.until > self._clock.monotonic():
+            user = self._find_user(login.user.name)
+            if user is not None and user.is_enabled and _is_still(login.user, user):
+                self._tokens.move_to_end(token)
+                return user
+            del self._tokens[token]
+        raise DledgerError(Code.UNAUTHENTICATED, "the login has ended, or there was none: log in")
+
+    def _check_wait(self, user: str, peer: str, now: float) -> None:
+        _, until = self._waits.get((user, host_of(peer)), (0, now))
+        if until > now:
+            raise DledgerError(
+                Code.BUSY, f"too many refused logins of this user here: wait {until - now:.1f} s"
+            )
+
+    def _refused(self, user: str, peer: str, now: float) -> None:
+        key = user, host_of(peer)
+        times = self._waits.pop(key, (0, now))[0] + 1
+        seconds = 0.0
+        if times > REFUSALS_FREE:
+            seconds = WAIT_MIN_SECONDS * 2.0 ** min(times - REFUSALS_FREE - 1, 20)
+        self._waits[key] = times, now + min(seconds, WAIT_MAX_SECONDS)
+        if len(self._waits) > WAITS_MAX:
+            self._waits.popitem(last=False)
+
+    def _nobodys(self, user: str) -> scram.Keys:
+        """Return keys of a user that does not exist: the same each time, as a user's are."""
+        salt = hmac_of(self._nobody, user.encode())[:SALT_SIZE]
+        return scram.Keys(salt, scram.ROUNDS_MIN, self._nobody, self._nobody)
+
+
+def host_of(peer: str) -> str:
+    """Return the host in what gRPC calls a peer: ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5, unix:..."""
+    family, _, rest = peer.partition(":")
+    if family not in ("ipv4", "ipv6"):
+        return peer
+    return rest.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
+
+
+def _keys_of(user: User) -> scram.Keys:
+    of = user.credentials
+    return scram.Keys(of.salt, of.rounds, of.stored_key, of.server_key)
+
+
+def _is_still(before: User, now: User | None) -> bool:
+    return now is not None and now.credentials == before.credentials

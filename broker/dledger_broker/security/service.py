@@ -1,0 +1,30 @@
+"""The calls of `dledger.v1.Login`.
+
+Owns the translation of protobuf. Not owned: what a login is (`logins`).
+"""
+
+from typing import Final
+
+from dledger_broker.rpc.calls import Call
+from dledger_broker.security.logins import TOKEN_SECONDS
+from dledger_proto.errors import DledgerError
+from dledger_proto.v1 import login_pb2 as pb
+
+LIFETIME_MS: Final = int(TOKEN_SECONDS * 1_000)
+
+
+async def begin(call: Call, request: pb.BeginLoginRequest) -> pb.BeginLoginReply:
+    """Answer a client's first message."""
+    first = call.gate.logins.begin(request.client_first, call.peer)
+    return pb.BeginLoginReply(server_first=first)
+
+
+async def finish(call: Call, request: pb.FinishLoginRequest) -> pb.FinishLoginReply:
+    """Check a proof, and give a token for this connection."""
+    try:
+        final, token, user = call.gate.logins.finish(request.client_final, call.peer)
+    except DledgerError as error:
+        call.gate.audit("login", call.peer, error)
+        raise
+    call.gate.audit("login", call.peer, None, user=user.name)
+    return pb.FinishLoginReply(server_final=final, token=token, lifetime_ms=LIFETIME_MS)

@@ -1,0 +1,165 @@
+"""The gate: what follows from policies, what the refused are told, what every call needs."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dledger.state.users.values import Action, ResourceKind, User
+from dledger_broker.security import deciding
+from dledger_broker.security.access import Access
+from dledger_broker.security.deciding import CLUSTER, UNKNOWN, Resource, may
+from dledger_broker.security.gate import EVERYBODY, LOGIN_KEY, Caller, Gate, Need
+from dledger_proto.errors import Code, DledgerError
+from dledger_proto.network.tls import client_name, member_name
+from tests.unit.broker.fakes import ManualClock
+from tests.unit.security.users import allow, log_in, user_of
+
+TOPIC, GROUP, ANY = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.ANY
+PUBLISH, SUBSCRIBE, GET = Action.PUBLISH, Action.SUBSCRIBE, Action.GET
+PEER = "ipv4:10.1.2.3:4711"
+
+
+class Context:
+    def __init__(self, *names: str, peer: str = PEER) -> None:
+        self.names = names
+        self._peer = peer
+
+    def auth_context(self) -> Mapping[str, Any]:
+        """Return what the connection proved."""
+        return {"peer_uri": [name.encode() for name in self.names]}
+
+    def peer(self) -> str:
+        """Return the other end."""
+        return self._peer
+
+
+def ask(user: User, action: Action, resource: Resource, host: str = "10.1.2.3") -> bool:
+    from dledger_broker.security.gate import _address  # pyright: ignore[reportPrivateUsage]
+
+    return may(user, action, resource, _address(host))
+
+
+def test_without_a_policy_the_answer_is_no() -> None:
+    nobody = user_of("bob")
+    assert not any(
+        ask(nobody, action, resource)
+        for action in Action
+        for resource in (CLUSTER, deciding.topic("t"), deciding.group("g"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "met", "missed"),
+    [("orders", ["orders"], ["orders2", "order", ""]),
+     ("orders*", ["orders", "orders2"], ["order"]),
+     ("*", ["a", UNKNOWN], [])],
+)  # fmt: skip
+def test_names(pattern: str, met: list[str], missed: list[str]) -> None:
+    user = user_of("bob", "secret", allow(TOPIC, pattern, PUBLISH))
+    assert all(ask(user, PUBLISH, deciding.topic(name)) for name in met)
+    assert not any(ask(user, PUBLISH, deciding.topic(name)) for name in missed)
+    assert not any(ask(user, SUBSCRIBE, deciding.topic(name)) for name in met)
+    assert not any(ask(user, PUBLISH, deciding.group(name)) for name in met)
+
+
+def test_a_denial_wins_wherever_it_stands() -> None:
+    yes, no = allow(TOPIC, "*", PUBLISH), allow(TOPIC, "secret*", PUBLISH, allows=False)
+    for policies in ((yes, no), (no, yes)):
+        user = user_of("bob", "secret", *policies)
+        assert ask(user, PUBLISH, deciding.topic("orders"))
+        assert not ask(user, PUBLISH, deciding.topic("secret-orders"))
+
+
+def test_networks() -> None:
+    inside = allow(TOPIC, "*", PUBLISH, networks=("10.0.0.0/8", "2001:db8::/32"))
+    user = user_of("bob", "secret", inside)
+    for host, expected in (
+        ("10.9.9.9", True), ("11.0.0.1", False), ("2001:db8::1", True), ("::ffff:10.0.0.1", True),
+        ("unix:/socket", False),
+    ):  # fmt: skip
+        assert ask(user, PUBLISH, deciding.topic("t"), host) is expected, host
+    denied = user_of(
+        "bob", "secret", allow(TOPIC, "*", PUBLISH),
+        allow(TOPIC, "*", PUBLISH, allows=False, networks=("10.0.0.0/8",)),
+    )  # fmt: skip
+    assert not ask(denied, PUBLISH, deciding.topic("t"), "unix:/socket"), "a denial holds"
+
+
+def test_administrators_may_everything_unless_they_are_disabled() -> None:
+    admin = user_of("root", is_admin=True)
+    assert ask(admin, Action.DELETE, CLUSTER)
+    assert not ask(replace(admin, is_enabled=False), Action.DELETE, CLUSTER)
+
+
+def test_retries_and_dead_letters_belong_to_their_group() -> None:
+    user = user_of("bob", "secret", allow(GROUP, "billing", SUBSCRIBE))
+    for name in ("%RETRY%billing", "%DLQ%billing"):
+        assert ask(user, SUBSCRIBE, deciding.topic(name))
+    everything = user_of("bob", "secret", allow(TOPIC, "*", SUBSCRIBE))
+    assert not ask(everything, SUBSCRIBE, deciding.topic("%DLQ%billing"))
+
+
+class World:
+    def __init__(self, *users: User, on: bool = True) -> None:
+        self.users = {user.name: user for user in users}
+        self.gate = Gate(
+            Access("c", proves=True), lambda name: self.users.get(name), ManualClock(), on=on
+        )
+
+    def caller(self, name: str) -> Caller:
+        token = log_in(self.gate.logins, name, PEER)
+        return self.gate.caller(Context(client_name("c", "app")), {LOGIN_KEY: token})
+
+
+def test_who_calls() -> None:
+    world = World(user_of("bob"))
+    stranger = Context(client_name("c", "app"))
+    for metadata in ({}, {LOGIN_KEY: "guessed"}):
+        with pytest.raises(DledgerError) as error:
+            world.gate.caller(stranger, metadata)
+        assert error.value.code is Code.UNAUTHENTICATED
+    member = Context(member_name("c", "g", "a"))
+    assert world.gate.caller(member, {}) is EVERYBODY
+    with pytest.raises(DledgerError):
+        world.gate.caller(Context(member_name("other", "g", "a")), {})
+    assert World(on=False).gate.caller(stranger, {}) is EVERYBODY
+
+
+def refusal(caller: Caller, action: Action, resource: Resource, not_found: str = "no x") -> str:
+    with pytest.raises(DledgerError) as error:
+        caller.check((Need(action, resource, not_found),))
+    return str(error.value)
+
+
+def test_what_a_caller_may_not_know_does_not_exist() -> None:
+    world = World(user_of("bob", "secret", allow(TOPIC, "orders", PUBLISH)))
+    bob = world.caller("bob")
+    bob.check((Need(PUBLISH, deciding.topic("orders"), "no orders"),))
+    assert refusal(bob, SUBSCRIBE, deciding.topic("orders")) == (
+        "NO_PERMISSION: user bob may not SUBSCRIBE topic orders"
+    )
+    assert refusal(bob, PUBLISH, deciding.topic("bank")) == "TOPIC_NOT_FOUND: no x"
+    assert refusal(bob, SUBSCRIBE, deciding.group("g")) == "CONSUMER_GROUP_NOT_FOUND: no x"
+    assert refusal(bob, GET, CLUSTER, "") == "NO_PERMISSION: user bob may not GET cluster"
+    assert not bob.knows(deciding.topic("bank"))
+    assert bob.knows(deciding.topic("orders"))
+
+
+def test_a_stream_feels_a_change_at_its_next_frame() -> None:
+    world = World(user_of("bob", "secret", allow(TOPIC, "orders", PUBLISH)))
+    bob = world.caller("bob")
+    need = Need(PUBLISH, deciding.topic("orders"), "no orders")
+    bob.check((need,))
+    world.users["bob"] = replace(world.users["bob"], policies=())
+    assert refusal(bob, PUBLISH, deciding.topic("orders")).startswith("TOPIC_NOT_FOUND")
+    del world.users["bob"]
+    assert refusal(bob, PUBLISH, deciding.topic("orders")).startswith("UNAUTHENTICATED")
+
+
+def test_only_administrators_are_administrators() -> None:
+    world = World(user_of("root", is_admin=True), user_of("bob"))
+    world.caller("root").check_admin()
+    with pytest.raises(DledgerError, match="NO_PERMISSION: only an administrator"):
+        world.caller("bob").check_admin()
