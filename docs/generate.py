@@ -22,6 +22,7 @@ from dledger_broker.config.load import environment_name, type_name
 from dledger_broker.config.model import GroupConfig, MemberConfig
 from dledger_broker.config.sections import Section
 from dledger_broker.metrics import catalogue as of_member
+from dledger_broker.rpc.table import ROWS, STREAMS
 from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, PushConfig
 from dledger_client.errors import error_of
 from dledger_client.latency import LatencyTable
@@ -62,6 +63,11 @@ OF_COMMANDS: Final = """\
 A command is the only way to change the replicated state. One payload of a COMMANDS entry of the log
 is one command; [formats](formats.md#command) draws its bytes. A number is never used again: 1, 3 to
 5 and 14 are withdrawn."""
+OF_CALLS: Final = """\
+Each call of a member, and the right that it needs where `security = "users"` is configured.
+`tests/unit/broker/test_table.py` tries each of them without a login, and those that name something
+without the right. A member of the cluster may make every call. [Users](decisions/users.md) says
+what rights are; SECURITY.md of the repository has the other ports."""
 OF_METRICS: Final = """\
 What `/metrics` says. [Monitoring](monitoring.md) says how to ask, and what to look at. Where
 RocketMQ 5 has a series for the same thing, the name, the unit and the labels are RocketMQ's; the
@@ -327,7 +333,16 @@ def metrics() -> str:
     )
 
 
+def calls() -> str:
+    """Return the page of what each call needs."""
+    rows = [(f"`{row.service}/{row.name}`", row.rule.says) for row in ROWS]
+    rows += [(f"`{name}`", rule.says) for name, rule in STREAMS.items()]
+    heads = ["call", "who may, with users on"]
+    return "\n\n".join([NOTE, "# Who may make which call", OF_CALLS, table(heads, sorted(rows))])
+
+
 PAGES: Final = {
+    "calls.md": calls,
     "commands.md": commands,
     "configuration.md": configuration,
     "client-configuration.md": client_configuration,

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from dledger.clock import Clock
-from dledger.state.users.values import Action
 from dledger_broker.append.router import Answerable, AppendRouter, PendingBatch
 from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.group.group_view import ANSWER_BY
 from dledger_broker.rpc.admission import AdmissionControl
 from dledger_broker.security.gate import EVERYBODY, Caller
-from dledger_broker.security.rules import id_need
+from dledger_broker.security.rules import batch_need
 from dledger_proto.batch.codec import BatchHeader, check_batch
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import parse_append
@@ -105,7 +104,7 @@ class AppendIntake:
         try:
             header = check_batch(item.batch)
             if caller is not EVERYBODY:
-                caller.check((id_need(Action.PUBLISH, header.topic_id, self._rule.topic_by_id),))
+                caller.check((batch_need(header.topic_id, self._rule.topic_by_id),))
             if self._rule.refusal(header) is not None:
                 # The check waits: the batches before this one must not wait with it.
                 self._submit(before)

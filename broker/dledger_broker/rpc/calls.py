@@ -219,7 +219,7 @@ class Row(Generic[Request, Reply]):
     """Whose bound the call counts against; None: the call is cheap and is not counted."""
     answered_by: AnsweredBy
     handler: Callable[[Call, Request], Awaitable[Reply]]
-    needs: Rule
+    rule: Rule
     """What a caller needs."""
     check: Check = lambda _call, _request: None
     """Bounds the work of one call."""
@@ -267,7 +267,7 @@ class Calls:
                 self.admission.check_open()
             with self.admission.counted(row.work):
                 call = Call(context, self.clock, self.groups, self.gate)
-                if row.needs is rules.members or call.is_forwarded:
+                if row.rule is rules.MEMBERS or call.is_forwarded:
                     self.gate.access.check_member(context)
                 ANSWER_BY.set(call.deadline)  # of this call's own context
                 request = status.parsed(row.request, data)
@@ -286,12 +286,12 @@ class Calls:
         self, row: Row[Any, Any], call: Call, request: Message, context: raw.RawContext
     ) -> None:
         """Raise unless the caller may make this call."""
-        if row.needs is rules.nobody_yet:
+        if row.rule is rules.BEFORE_LOGIN:
             return
         call.caller = self.gate.caller(context, call.metadata)
-        if row.needs is rules.administrators:
+        if row.rule is rules.ADMINISTRATORS:
             call.caller.check_admin()
-        call.caller.check(row.needs(request, call.find_topic))
+        call.caller.check(row.rule.needs(request, call.find_topic))
 
     async def fail(self, context: status.AbortableContext, bug: Exception) -> NoReturn:
         """End a call that met a bug; whether it took effect is unknown."""

@@ -9,7 +9,6 @@ from typing import NoReturn, cast
 
 import structlog
 
-from dledger.state.users.values import Action
 from dledger_broker.append.intake import AppendIntake
 from dledger_broker.append.router import AppendRouter
 from dledger_broker.append.stream import AppendSession, Receive, Send
@@ -97,7 +96,8 @@ class Streams:
         """Answer one frame of batches."""
         try:
             self._calls.admission.check_open()
-            return await append_unary(self._intake(context), frame, self._caller(context))
+            caller = self._caller(context)
+            return await append_unary(self._intake(context), frame, caller)
         except DledgerError as error:
             await status.abort(context, error)
         except UNREADABLE as error:
@@ -110,11 +110,11 @@ class Streams:
         calls = self._calls
         try:
             calls.admission.check_open()
-            messaging = self._messaging(metadata_of(context))
             caller = self._caller(context)
+            messaging = self._messaging(metadata_of(context))
             request = status.parsed(pb.FetchRequest, request_bytes)
             topic_by_id = messaging.view.machine.queries.topic_by_id
-            needs = tuple(rules.fetched(request, topic_by_id))
+            needs = tuple(rules.FETCHED.needs(request, topic_by_id))
             caller.check(needs)
             with calls.admission.fetch_streams.held():
                 assignments = await assignments_of(messaging, request)
@@ -139,9 +139,9 @@ class Streams:
         calls = self._calls
         try:
             calls.admission.check_open()
+            caller = self._caller(context)
             hosted = group_named(calls.groups, metadata_of(context).get(GROUP_KEY, ""))
             assert hosted.coordinator is not None, "every group of a member has a coordinator"
-            caller = self._caller(context)
             find = hosted.messaging.view.machine.queries.topic_by_id
             with calls.admission.sessions.held():
                 await context.send_initial_metadata(())
@@ -158,7 +158,7 @@ class Streams:
     async def log_entries(self, request_bytes: bytes, context: raw.RawContext) -> None:
         """Send what the log holds of every entry. The time of each message is limited."""
         try:
-            self._caller(context).check(rules.cluster(Action.GET)(None, lambda _topic_id: None))
+            self._caller(context).check(rules.OF_LOG.needs(None, lambda _topic_id: None))
             request = status.parsed(pb.LogEntriesRequest, request_bytes)
             with self._calls.admission.log_streams.held():
                 view = self._messaging(metadata_of(context)).view
@@ -193,7 +193,7 @@ def _joining(caller: Caller, find: rules.FindTopic, context: raw.RawContext) -> 
         if isinstance(message, bytes):
             request = status.parsed(delivery_pb2.SessionRequest, message)
             if request.WhichOneof("what") == "join":
-                needs = tuple(rules.joined(request.join, find))
+                needs = tuple(rules.JOINED.needs(request.join, find))
             caller.check(needs)
         return message
 

@@ -32,7 +32,7 @@ ANY, LEADER, CONTROL = AnsweredBy.ANY_MEMBER, AnsweredBy.LEADER, AnsweredBy.CONT
 ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         BROKER, "RegisterProducer", pb.RegisterProducerRequest, pb.RegisterProducerReply,
-        QUERY, LEADER, native.register_producer, rules.anyone,
+        QUERY, LEADER, native.register_producer, rules.ANYONE,
     ),
     Row(
         BROKER, "QueueOffsets", pb.QueueOffsetsRequest, pb.QueueOffsetsReply,
@@ -59,7 +59,7 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     ),
     Row(
         BROKER, "LookupMessage", pb.LookupMessageRequest, pb.LookupReply,
-        LOOKUP, ANY, native.lookup_message, rules.anyone,
+        LOOKUP, ANY, native.lookup_message, rules.ANYONE,
     ),
     Row(
         BROKER, "LookupOffset", pb.LookupOffsetRequest, pb.LookupReply,
@@ -72,7 +72,7 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     ),
     Row(
         DELIVERY, "CreateConsumerGroup", delivery_pb2.CreateConsumerGroupRequest,
-        delivery_pb2.ConsumerGroupReply, ADMINISTRATION, CONTROL, groups.create, rules.new_group,
+        delivery_pb2.ConsumerGroupReply, ADMINISTRATION, CONTROL, groups.create, rules.NEW_GROUP,
     ),
     Row(
         DELIVERY, "UpdateConsumerGroup", delivery_pb2.UpdateConsumerGroupRequest,
@@ -97,17 +97,17 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         DELIVERY, "CheckGrants", delivery_pb2.CheckGrantsRequest, delivery_pb2.CheckGrantsReply,
         QUERY, LEADER, consumers.check_grants,
-        rules.members, counted("queues", 1, QUEUES_PER_CALL_MAX),
+        rules.MEMBERS, counted("queues", 1, QUEUES_PER_CALL_MAX),
     ),
     Row(
         DELIVERY, "CheckUnusedGroups", delivery_pb2.CheckUnusedGroupsRequest,
         delivery_pb2.CheckUnusedGroupsReply, QUERY, LEADER, consumers.check_unused_groups,
-        rules.members,
+        rules.MEMBERS,
         counted("group_ids", 1, GROUPS_PER_LOOK_MAX),
     ),
     Row(
         ADMIN, "CreateTopic", pb.CreateTopicRequest, pb.CreateTopicReply,
-        ADMINISTRATION, CONTROL, admin.create_topic, rules.new_topic,
+        ADMINISTRATION, CONTROL, admin.create_topic, rules.NEW_TOPIC,
     ),
     Row(
         ADMIN, "UpdateTopic", pb.UpdateTopicRequest, pb.TopicReply,
@@ -123,11 +123,11 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     ),
     Row(
         ADMIN, "ListTopics", pb.ListTopicsRequest, pb.ListTopicsReply,
-        ADMINISTRATION, ANY, admin.list_topics, rules.anyone,
+        ADMINISTRATION, ANY, admin.list_topics, rules.ANYONE,
     ),
     Row(
         ADMIN, "PullTopics", pb.PullTopicsRequest, pb.PullTopicsReply,
-        ADMINISTRATION, LEADER, admin.pull_topics, rules.members, admin.follows_control_group,
+        ADMINISTRATION, LEADER, admin.pull_topics, rules.MEMBERS, admin.follows_control_group,
     ),
     Row(
         ADMIN, "Trim", pb.TrimRequest, pb.TrimReply,
@@ -216,11 +216,11 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         DELIVERY, "ExplainRecord",
         delivery_pb2.ExplainRecordRequest, delivery_pb2.ExplainRecordReply,
-        LOOKUP, ANY, explaining.explain_record, rules.explained_record,
+        LOOKUP, ANY, explaining.explain_record, rules.EXPLAINED,
     ),
     Row(
         DELIVERY, "RecallTimer", delivery_pb2.RecallTimerRequest, delivery_pb2.RecallTimerReply,
-        QUERY, LEADER, timers.recall, rules.anyone,
+        QUERY, LEADER, timers.recall, rules.ANYONE,
     ),
     Row(
         DELIVERY, "ListTimers", delivery_pb2.ListTimersRequest, delivery_pb2.ListTimersReply,
@@ -228,7 +228,7 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     ),
     Row(
         DELIVERY, "SetSchedule", delivery_pb2.SetScheduleRequest, delivery_pb2.SetScheduleReply,
-        ADMINISTRATION, LEADER, schedules.set_schedule, rules.scheduled_batch,
+        ADMINISTRATION, LEADER, schedules.set_schedule, rules.SCHEDULED,
     ),
     Row(
         DELIVERY, "DeleteSchedule",
@@ -242,15 +242,15 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     ),
     Row(
         LOGIN, "Begin", login_pb2.BeginLoginRequest, login_pb2.BeginLoginReply,
-        QUERY, ANY, service.begin, rules.nobody_yet,
+        QUERY, ANY, service.begin, rules.BEFORE_LOGIN,
     ),
     Row(
         LOGIN, "Finish", login_pb2.FinishLoginRequest, login_pb2.FinishLoginReply,
-        QUERY, ANY, service.finish, rules.nobody_yet,
+        QUERY, ANY, service.finish, rules.BEFORE_LOGIN,
     ),
     Row(
         ROUTES, "Get", routes_pb2.RoutesRequest, routes_pb2.RoutesReply,
-        QUERY, ANY, routes.get_routes, rules.anyone, while_draining=True,
+        QUERY, ANY, routes.get_routes, rules.ANYONE, while_draining=True,
     ),
 )  # fmt: skip
 
@@ -259,6 +259,17 @@ SERVICES: Final = tuple(
     f"dledger.v1.{each}" for each in (BROKER, DELIVERY, ADMIN, SNAPSHOTS, LOGIN, ROUTES)
 )
 """As gRPC names them."""
+
+
+STREAMS: Final[Mapping[str, rules.Rule]] = {
+    "Broker/Append": rules.APPENDED,
+    "Broker/AppendOne": rules.APPENDED,
+    "Broker/Fetch": rules.FETCHED,
+    "Delivery/Session": rules.JOINED,
+    "Admin/LogEntries": rules.OF_LOG,
+    "Routes/Watch": rules.ANYONE,
+}
+"""What the methods need that have no row; they ask the gate themselves."""
 
 
 def services(calls: Calls, streams: Streams, watch: RouteWatch) -> tuple[raw.RawService, ...]:

@@ -4,8 +4,9 @@ Owns: how the resources of a request are found. Not owned: which call needs what
 caller may (`gate`).
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
 from dledger.state.users.values import Action
 from dledger.state.values import Topic
@@ -17,142 +18,124 @@ from dledger_proto.v1 import broker_pb2 as pb
 
 FindTopic = Callable[[bytes], Topic | None]
 """Returns the topic of an id, as it is applied where the call arrived."""
+FindNeeds = Callable[[Any, FindTopic], Iterable[Need]]
 
 
-class Rule(Protocol):
+@dataclass(frozen=True, slots=True)
+class Rule:
     """What a request needs."""
 
-    def __call__(self, request: Any, find_topic: FindTopic, /) -> Iterator[Need]:
-        """Yield each need; those of an unknown id ask for a right to all names."""
-        ...
+    says: str
+    """For people: docs/calls.md has a table of it."""
+    _find: FindNeeds = lambda _request, _topic: ()
+
+    def needs(self, request: object, find_topic: FindTopic) -> Iterable[Need]:
+        """Yield each need of a request; those of an unknown id ask for a right to all names."""
+        return self._find(request, find_topic)
 
 
-def anyone(_request: object, _find: FindTopic) -> Iterator[Need]:
-    """Whoever has logged in; the handler leaves out what the caller may not know."""
-    return iter(())
-
-
-def members(_request: object, _find: FindTopic) -> Iterator[Need]:
-    """Members of the cluster alone; their certificates are asked for without users, too."""
-    return iter(())
-
-
-def administrators(_request: object, _find: FindTopic) -> Iterator[Need]:
-    """Administrators, and members."""
-    return iter(())
-
-
-def nobody_yet(_request: object, _find: FindTopic) -> Iterator[Need]:
-    """Whoever may connect: the calls of a login itself."""
-    return iter(())
+ANYONE: Final = Rule("every user; it sees what it may know")
+MEMBERS: Final = Rule("members of the cluster alone, also without users")
+ADMINISTRATORS: Final = Rule("administrators, and members")
+BEFORE_LOGIN: Final = Rule("whoever may connect")
 
 
 def cluster(action: Action) -> Rule:
     """Something that concerns the whole cluster."""
-
-    def rule(_request: object, _find: FindTopic) -> Iterator[Need]:
-        yield Need(action, CLUSTER)
-
-    return rule
+    return Rule(f"{action.name} cluster", lambda _request, _topic: (Need(action, CLUSTER),))
 
 
 def topic(action: Action, field: str = "name") -> Rule:
     """Something about the topic whose name is in a field; empty: about all, so the cluster's."""
 
-    def rule(request: object, _find: FindTopic) -> Iterator[Need]:
+    def find(request: object, _find: FindTopic) -> Iterator[Need]:
         name = getattr(request, field)
         yield topic_need(action, name) if name else Need(action, CLUSTER)
 
-    return rule
-
-
-def new_topic(request: pb.CreateTopicRequest, _find: FindTopic) -> Iterator[Need]:
-    """Creating a topic: a no tells nothing of whether it exists."""
-    yield Need(Action.CREATE, deciding.topic(request.name))
+    return Rule(f"{action.name} topic", find)
 
 
 def group(action: Action, field: str = "consumer_group") -> Rule:
     """Something about the consumer group whose name is in a field."""
 
-    def rule(request: object, _find: FindTopic) -> Iterator[Need]:
+    def find(request: object, _find: FindTopic) -> Iterator[Need]:
         name = getattr(request, field)
         yield Need(action, deciding.group(name), f"consumer group {name!r} does not exist")
 
-    return rule
-
-
-def new_group(request: Any, _find: FindTopic) -> Iterator[Need]:
-    """Creating a consumer group. A first consumer may create the group that it may consume with."""
-    action = Action.SUBSCRIBE if request.automatic else Action.CREATE
-    yield Need(action, deciding.group(request.name))
+    return Rule(f"{action.name} group", find)
 
 
 def queue(action: Action, field: str = "queue") -> Rule:
     """Something about the topic of the queue in a field."""
-
-    def rule(request: object, find: FindTopic) -> Iterator[Need]:
-        yield queue_need(action, getattr(request, field), find)
-
-    return rule
+    return Rule(
+        f"{action.name} topic",
+        lambda request, find: (queue_need(action, getattr(request, field), find),),
+    )
 
 
 def queues(action: Action, field: str = "queues", inner: str = "") -> Rule:
     """Something about the topics of the queues in a repeated field, or within its items."""
 
-    def rule(request: object, find: FindTopic) -> Iterator[Need]:
+    def find(request: object, find_topic: FindTopic) -> Iterator[Need]:
         seen: set[tuple[str, bytes]] = set()
         for item in getattr(request, field):
             ref = getattr(item, inner) if inner else item
             if (ref.topic, ref.topic_id) not in seen:
                 seen.add((ref.topic, ref.topic_id))
-                yield queue_need(action, ref, find)
+                yield queue_need(action, ref, find_topic)
 
-    return rule
-
-
-def both(first: Rule, second: Rule) -> Rule:
-    """Both, in this order."""
-
-    def rule(request: object, find: FindTopic) -> Iterator[Need]:
-        yield from first(request, find)
-        yield from second(request, find)
-
-    return rule
+    return Rule(f"{action.name} topic, of each", find)
 
 
-def fetched(request: pb.FetchRequest, find: FindTopic) -> Iterator[Need]:
-    """The topics of a stream of records."""
-    return queues(Action.SUBSCRIBE, "assignments", "queue")(request, find)
+def _new_group(request: Any, _find: FindTopic) -> Iterator[Need]:
+    action = Action.SUBSCRIBE if request.automatic else Action.CREATE
+    yield Need(action, deciding.group(request.name))
 
 
-def joined(join: Any, find: FindTopic) -> Iterator[Need]:
-    """What a consumer joins: its group and topics; a pattern may mean any topic."""
-    yield from group(Action.SUBSCRIBE)(join, find)
+def _joined(join: Any, find: FindTopic) -> Iterator[Need]:
+    yield from group(Action.SUBSCRIBE).needs(join, find)
     for each in join.subscriptions:
         if each.pattern:
             yield Need(Action.SUBSCRIBE, deciding.topic(UNKNOWN))
         else:
             yield topic_need(Action.SUBSCRIBE, each.topic)
-    yield from queues(Action.SUBSCRIBE, "wanted")(join, find)
+    yield from queues(Action.SUBSCRIBE, "wanted").needs(join, find)
 
 
-def scheduled_batch(request: Any, find: FindTopic) -> Iterator[Need]:
-    """The topic of the batch that a schedule sends; bytes that are no batch are refused later."""
-    topic_id = bytes(request.batch[TOPIC_ID_AT])
-    yield id_need(Action.PUBLISH, topic_id, find)
+def _scheduled(request: Any, find: FindTopic) -> Iterator[Need]:
+    yield id_need(Action.PUBLISH, bytes(request.batch[TOPIC_ID_AT]), find)
 
 
-def explained_record(request: Any, find: FindTopic) -> Iterator[Need]:
-    """The story of a record names consumers. By message id it may be of any topic."""
+def _explained(request: Any, find: FindTopic) -> Iterator[Need]:
     if request.message_id:
         yield Need(Action.GET, CLUSTER)
     else:
         yield queue_need(Action.SUBSCRIBE, request.queue, find)
 
 
+NEW_TOPIC: Final = Rule(
+    "CREATE topic; a no tells nothing of whether it exists",
+    lambda request, _topic: (Need(Action.CREATE, deciding.topic(request.name)),),
+)
+NEW_GROUP: Final = Rule("CREATE group; of a first consumer: SUBSCRIBE group", _new_group)
+FETCHED: Final = queues(Action.SUBSCRIBE, "assignments", "queue")
+JOINED: Final = Rule("SUBSCRIBE group and topics; of a pattern: all topics", _joined)
+SCHEDULED: Final = Rule("PUBLISH topic of the batch", _scheduled)
+EXPLAINED: Final = Rule("SUBSCRIBE topic; by message id: GET cluster", _explained)
+
+
+OF_LOG: Final = cluster(Action.GET)
+APPENDED: Final = Rule("PUBLISH topic, of each batch")
+
+
 def topic_need(action: Action, name: str) -> Need:
     """Return the need of a call that names a topic."""
     return Need(action, deciding.topic(name), f"topic {name!r} does not exist")
+
+
+def batch_need(topic_id: bytes, find: FindTopic) -> Need:
+    """Return what a batch that is sent needs."""
+    return id_need(Action.PUBLISH, topic_id, find)
 
 
 def id_need(action: Action, topic_id: bytes, find: FindTopic) -> Need:

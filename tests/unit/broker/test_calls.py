@@ -92,7 +92,7 @@ def test_confirmed_state_is_waited_for_no_longer_than_the_caller_waits() -> None
             None,
             AnsweredBy.ANY_MEMBER,
             read,
-            rules.anyone,
+            rules.ANYONE,
         )
         await calls.answer(row, b"", cast("RawContext", Context(0.5)))
         assert clock.now - begun < 0.5

@@ -1,24 +1,51 @@
 """Every unary call of the .proto services has one row, and a row says what the .proto says."""
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
-from dledger_broker.rpc.calls import Call
-from dledger_broker.rpc.table import ROWS
-from dledger_proto.errors import DledgerError
+from dledger.state.users.values import User
+from dledger.state.values import QueueSpan
+from dledger_broker.rpc.calls import Call, Calls, HostedGroup, Row
+from dledger_broker.rpc.routes import RouteWatch
+from dledger_broker.rpc.streams import Streams
+from dledger_broker.rpc.table import ROWS, STREAMS
+from dledger_broker.security import rules
+from dledger_broker.security.access import Access
+from dledger_broker.security.gate import LOGIN_KEY, Gate
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import QUEUES_PER_CALL_MAX
-from dledger_proto.v1 import broker_pb2, delivery_pb2, routes_pb2, snapshots_pb2
+from dledger_proto.network.tls import client_name
+from dledger_proto.rpc import status
+from dledger_proto.v1 import (
+    broker_pb2,
+    delivery_pb2,
+    login_pb2,
+    routes_pb2,
+    snapshots_pb2,
+)
+from tests.unit.broker.fakes import ManualClock, admission
+from tests.unit.broker.test_messaging import FakeQueries, Host, messaging
+from tests.unit.security.users import log_in, user_of
+
+if TYPE_CHECKING:
+    from dledger_broker.cluster.channels import Channels
+    from dledger_proto.rpc.raw import RawContext
 
 NAME_SERVER_ONLY = "Registry"
+PEER = "ipv4:10.0.0.1:4711"
 
 
 def unary_methods() -> dict[str, MethodDescriptor]:
+    modules = (broker_pb2, delivery_pb2, login_pb2, routes_pb2, snapshots_pb2)
     return {
         f"/{service.full_name}/{method.name}": method
-        for module in (broker_pb2, delivery_pb2, routes_pb2, snapshots_pb2)
+        for module in modules
         for service in module.DESCRIPTOR.services_by_name.values()
         if service.name != NAME_SERVER_ONLY
         for method in service.methods
@@ -55,3 +82,135 @@ def test_the_queues_of_one_call_are_bounded(name: str, field: str, least: int) -
     for count in (QUEUES_PER_CALL_MAX + 1, *range(least)):
         with pytest.raises(DledgerError, match=f"INVALID_ARGUMENT: {count} {field} in one call"):
             row.check(call, SimpleNamespace(**{field: range(count)}))
+
+
+class Refusal(Exception):
+    """How a call was ended."""
+
+
+class Stranger:
+    """A client with a certificate and without a login."""
+
+    def __init__(self, *metadata: tuple[str, str]) -> None:
+        self.metadata = metadata
+
+    def invocation_metadata(self) -> object:
+        return self.metadata
+
+    def time_remaining(self) -> float | None:
+        return 1.0
+
+    def peer(self) -> str:
+        return PEER
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"peer_uri": [client_name("c", "app").encode()]}
+
+    async def abort(
+        self, _code: object, _details: str = "", trailing_metadata: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        raise Refusal(Code(int(dict(trailing_metadata)[status.CODE_KEY])).name)
+
+    async def read(self) -> object:
+        raise AssertionError("nothing is read before the gate")
+
+
+class NoTopics(FakeQueries):
+    def topic_by_id(self, topic_id: bytes) -> None:
+        """Return none."""
+
+
+def gated(*users: User) -> Calls:
+    """Return the calls of a member that asks for users."""
+    clock = ManualClock()
+    known = {user.name: user for user in users}
+    gate = Gate(Access("c", proves=True), known.get, clock, on=True)
+    core = messaging(Host(), b"", 0, NoTopics(QueueSpan(0, 0, 0, 1, 0, 1)))
+    return Calls({"g": HostedGroup(core)}, admission(), cast("Channels", None), clock, gate=gate)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
+def test_nobody_calls_without_a_login(row: Row[Any, Any]) -> None:
+    """Also what needs no right: who calls is asked first. A login itself is the exception."""
+
+    async def run() -> None:
+        async def handler(_call: Call, _request: object) -> object:
+            raise AssertionError("the gate let a stranger through")
+
+        context = cast("RawContext", Stranger())
+        expected = "NO_PERMISSION" if row.rule is rules.MEMBERS else "UNAUTHENTICATED"
+        with pytest.raises(Refusal, match=f"^{expected}$"):
+            await gated().answer(replace(row, handler=handler), b"", context)
+
+    if row.rule is not rules.BEFORE_LOGIN:
+        asyncio.run(run())
+    else:
+        assert row.service == "Login"
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_no_stream_begins_without_a_login(name: str) -> None:
+    async def run() -> None:
+        calls = gated()
+        views = {name: group.messaging.view for name, group in calls.groups.items()}
+        streams = Streams(calls, {})
+        watch = RouteWatch(views, calls.admission.route_watchers, calls.gate)
+        begin = {
+            "Broker/Append": streams.append, "Broker/AppendOne": streams.append_one,
+            "Broker/Fetch": streams.fetch, "Delivery/Session": streams.session,
+            "Admin/LogEntries": streams.log_entries, "Routes/Watch": watch.watch,
+        }  # fmt: skip
+        with pytest.raises(Refusal, match=r"^UNAUTHENTICATED$"):
+            await begin[name](b"", cast("RawContext", Stranger()))
+
+    asyncio.run(run())
+
+
+def test_every_stream_has_a_rule() -> None:
+    modules = (broker_pb2, delivery_pb2, routes_pb2)
+    streaming = {
+        f"{service.name}/{method.name}"
+        for module in modules
+        for service in module.DESCRIPTOR.services_by_name.values()
+        if service.name != NAME_SERVER_ONLY
+        for method in service.methods
+        if method.client_streaming or method.server_streaming
+    }
+    raw = {"Broker/Append", "Broker/AppendOne", "Broker/Fetch", "Delivery/Session"}
+    assert set(STREAMS) == streaming | raw
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
+def test_a_user_without_rights_is_refused_what_a_row_names(row: Row[Any, Any]) -> None:
+    """Topics and groups do not exist for it; the rest of the rows show it only what it may know."""
+    fill = {"topic": "secret", "name": "secret", "consumer_group": "secret"}
+    fields = row.request.DESCRIPTOR.fields_by_name
+    request = row.request(**{
+        key: value for key, value in fill.items()
+        if key in fields and fields[key].type == fields[key].TYPE_STRING
+    })  # fmt: skip
+    for queue in ("queue", "queues", "assignments", "wanted"):
+        if queue in fields and queue == "queue" and fields[queue].message_type is not None:
+            request.queue.topic = "secret"
+        elif queue in fields and fields[queue].message_type is not None:
+            item = getattr(request, queue).add()
+            ref = item if fields[queue].message_type.name == "QueueRef" else item.queue
+            if not isinstance(ref, int):  # as in calls that members alone make
+                ref.topic = "secret"
+
+    async def run() -> None:
+        calls = gated(user_of("bob"))
+        login = log_in(calls.gate.logins, "bob", PEER)
+        context = Stranger((LOGIN_KEY, login))
+
+        async def handler(_call: Call, _request: object) -> object:
+            raise AssertionError("the gate let it through")
+
+        with pytest.raises(Refusal, match=r"NOT_FOUND|NO_PERMISSION"):
+            await calls.answer(
+                replace(row, handler=handler), request.SerializeToString(),
+                cast("RawContext", context),
+            )  # fmt: skip
+
+    if row.rule not in (rules.ANYONE, rules.BEFORE_LOGIN):
+        asyncio.run(run())
