@@ -26,6 +26,7 @@ from dledger_broker.rpc.table import ROWS, STREAMS
 from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, PushConfig
 from dledger_client.errors import error_of
 from dledger_client.latency import LatencyTable
+from dledger_monitoring import certificates
 from dledger_monitoring.series import Series
 from dledger_namesrv import metrics as of_name_server
 from dledger_namesrv.service import NameServerSettings
@@ -329,6 +330,7 @@ def metrics() -> str:
             "`node_id` (the\nmember).\n\n" + series_of(of_member.ALL),
             "## A name server\n\nAll series also have the labels `node_type` (`nameserver`) and "
             "`node_id`\n(the address it listens on).\n\n" + series_of(of_name_server.ALL),
+            "## Both, with TLS\n\n" + series_of(certificates.ALL),
         ]
     )
 

@@ -1,8 +1,9 @@
 """What a member and a name server share so that others can watch them: metrics and health.
 
-exposition  Makes the text of a scrape from what sources say now, without standing in the loop's way
-health      gRPC's own health service: Check and Watch
-histogram   A histogram of plain integers for the hot path. Pure
-port        A small HTTP port: three pages, every wait and size bounded
-series      What a series is, and the sheet on which sources write values. Pure
+certificates  What certificates say and how long they hold: lines of the log, and a series
+exposition    Makes the text of a scrape from what sources say now, without holding up the loop
+health        gRPC's own health service: Check and Watch
+histogram     A histogram of plain integers for the hot path. Pure
+port          A small HTTP port: three pages, every wait and size bounded
+series        What a series is, and the sheet on which sources write values. Pure
 """

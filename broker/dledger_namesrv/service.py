@@ -15,7 +15,8 @@ from typing import Final
 import grpc.aio
 import structlog
 
-from dledger_monitoring.exposition import Exposition
+from dledger_monitoring.certificates import CertificateWatch
+from dledger_monitoring.exposition import Exposition, Source
 from dledger_monitoring.health import Health
 from dledger_monitoring.port import Port, watched_pages
 from dledger_namesrv.metrics import Metrics
@@ -263,18 +264,22 @@ class NameServer:
     """A name server that listens."""
 
     def __init__(
-        self, settings: NameServerSettings, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: NameServerSettings,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._server: grpc.aio.Server | None = None
-        self._expiry: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.registry = Registry(
             settings.cluster,
             lease=settings.lease_seconds,
             note=lambda event, fields: _log.info(event, **fields),
         )
         self._tls = TlsFolder(settings.tls_folder, _tls_problem) if settings.tls_folder else None
+        self._certificates = CertificateWatch(self._tls, _log, wall) if self._tls else None
         self.port = 0
         self._watched: tuple[Exposition, Port] | None = None
 
@@ -305,16 +310,21 @@ class NameServer:
         await self._show(service)
         await server.start()
         self._server = server
-        self._expiry = asyncio.create_task(service.expire_leases(), name="expire leases")
+        self._tasks.append(asyncio.create_task(service.expire_leases(), name="expire leases"))
+        if self._certificates is not None:
+            self._tasks.append(asyncio.create_task(self._certificates.run(), name="certificates"))
 
     async def _show(self, service: NameServerService) -> None:
         """Serve metrics, if an address was given; PortTaken when it cannot be had."""
         address = self._settings.metrics_listen
         if not address:
             return
-        source = Metrics(self.registry, lambda: (service.watchers, service.registrations)).collect
+        metrics = Metrics(self.registry, lambda: (service.watchers, service.registrations))
+        sources: list[Source] = [metrics.collect]
+        if self._certificates is not None:
+            sources.append(self._certificates.collect)
         common = {"node_type": "nameserver", "node_id": self._settings.listen}
-        exposition = Exposition(common, [source], self._clock)
+        exposition = Exposition(common, sources, self._clock)
         port = Port(watched_pages(exposition, str))
         try:
             await port.listen(address)
@@ -324,10 +334,10 @@ class NameServer:
 
     async def stop(self) -> None:
         """End all streams and the listener. Nothing is lost: members register anew."""
-        if self._expiry is not None:
-            self._expiry.cancel()
+        for task in self._tasks:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._expiry
+                await task
         if self._server is not None:
             await self._server.stop(STOP_GRACE_SECONDS)
         for each in self._watched or ():

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from dledger_broker.local.cluster import NAME_SERVER
+from dledger_monitoring import certificates
 from dledger_proto.network.ports import free_ports
 from tests.http_page import ask
 from tests.integration.cluster import eventually
@@ -54,6 +55,7 @@ def test_every_series_of_alerts_and_dashboard_is_exposed(tmp_path: Path) -> None
             await used(watched.cluster, leader)
             names = (await watched.scrape(leader.name)).names
             names |= (await watched.scrape(NAME_SERVER)).names
+        names |= {series.name for series in certificates.ALL}  # with TLS alone
         labels = {"dledger_nameserver"}
         unknown = [
             f"{where}: {name}"
@@ -97,6 +99,55 @@ def test_prometheus_reads_the_files(what: str, file: str) -> None:
         [str(PROMTOOL), "check", what, MONITORING / file],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@no_tools
+def test_a_certificate_that_ends_fires(tmp_path: Path) -> None:
+    """Two weeks before its end a warning, two days before an alarm, and none of others."""
+    labels = 'cluster="c", node_id="n1", file="tls.crt"'
+    series = f"dledger_tls_certificate_expiry_seconds{{{labels}}}"
+
+    def expected(minute: int, *fires: str) -> list[dict[str, Any]]:
+        shown = {"cluster": "c", "node_id": "n1", "file": "tls.crt"}
+        rules = {rule["alert"]: rule for rule in alerts()}
+        return [
+            {
+                "eval_time": f"{minute}m",
+                "alertname": name,
+                "exp_alerts": [
+                    {
+                        "exp_labels": shown | rules[name]["labels"],
+                        "exp_annotations": {
+                            key: text.replace("{{ $labels.file }}", "tls.crt").replace(
+                                "{{ $labels.node_id }}", "n1"
+                            )
+                            for key, text in rules[name]["annotations"].items()
+                        },
+                    }
+                ]
+                * (name in fires),
+            }
+            for name in ("DledgerCertificateEndsSoon", "DledgerCertificateEnds")
+        ]
+
+    values = [20 * 86_400, 13 * 86_400, 86_400, -86_400]
+    both = ("DledgerCertificateEndsSoon", "DledgerCertificateEnds")
+    told: list[dict[str, Any]] = [
+        *expected(0), *expected(1, both[0]), *expected(2, *both), *expected(3, *both)
+    ]  # fmt: skip
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": series, "values": " ".join(map(str, values))}],
+        "alert_rule_test": told,
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(
+        yaml.safe_dump({"rule_files": [str(MONITORING / "alerts.yml")], "tests": [case]})
+    )
+    done = subprocess.run(
+        [str(PROMTOOL), "test", "rules", file], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -11,11 +11,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from dledger_broker.security.authority import Authority, Wanted
+from dledger_broker.local.cluster import NAME_SERVER
+from dledger_broker.security.authority import Authority, Wanted, held
 from dledger_client import AsyncAdmin, AsyncConsumer, AsyncProducer
 from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, StartAt
 from dledger_proto.errors import Code
 from dledger_proto.exit_codes import Exit
+from dledger_proto.network.ports import free_ports
 from dledger_proto.network.tls import TlsFolder, client_name, member_name
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
@@ -23,6 +25,7 @@ from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc, routes_pb2
 from dledger_proto.v1.peers_pb2 import ReadLogRequest
+from tests.http_page import ask
 from tests.integration.cluster import Cluster, eventually, running_cluster
 
 TOPIC = "secured"
@@ -294,6 +297,36 @@ async def a_member_without_its_files(tmp_path: Path) -> None:
         assert code == Exit.BAD_INPUT
         assert "tls.key" in cluster.local.log_text(name)
         assert "Traceback" not in cluster.local.log_text(name)
+
+
+def test_certificates_that_end_are_told(tmp_path: Path) -> None:
+    """Members and name servers say so at their start, in the log and as a metric."""
+    asyncio.run(certificates_that_end_are_told(tmp_path))
+
+
+async def certificates_that_end_are_told(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, secure=True, start=False) as cluster:
+        names = [cluster.members[0].name, NAME_SERVER]
+        ports = dict(zip(names, free_ports(2), strict=True))
+        for name in names:
+            option = "metrics-listen" if name == NAME_SERVER else "metrics.listen"
+            cluster.local.own_settings = {name: {option: f"127.0.0.1:{ports[name]}"}}
+            cluster.local.prepare()
+            said = held(tmp_path / "tls" / name)
+            wanted = Wanted(name, said.names, said.hosts)
+            Authority.load(tmp_path / "tls").issue(tmp_path / "tls", wanted, 5)
+            cluster.local.start(name)
+
+            async def told(name: str = name) -> bool:
+                return "a certificate ends soon" in cluster.local.log_text(name)
+
+            await eventually(told, f"the log of {name}")
+
+            async def shown(name: str = name) -> bool:
+                _, text = await ask(ports[name], "/metrics")
+                return 'file="tls.crt"' in text and "dledger_tls_certificate_expiry" in text
+
+            await eventually(shown, f"the metric of {name}")
 
 
 def test_the_error_of_a_wrong_file_names_it(tmp_path: Path) -> None:

@@ -4,7 +4,11 @@ Not owned: the links of the Raft groups (`dledger.raft.links.peer_link`), which 
 their own.
 """
 
+import asyncio
+import contextlib
 from typing import Final
+
+import grpc.aio
 
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
 from dledger_proto.network.tls import TlsFolder
@@ -16,6 +20,8 @@ GROUP_KEY: Final = "dledger-group"
 FORWARDED_KEY: Final = "dledger-forwarded"
 """Call metadata: a member forwarded this call; the next member does not forward it again."""
 KEEPALIVE_MS: Final = 2_000
+CONNECT_SECONDS: Final = 5.0
+"""A channel without a connection is asked for its reason so often."""
 
 
 def client_options() -> list[tuple[str, int]]:
@@ -30,6 +36,17 @@ def client_options() -> list[tuple[str, int]]:
         ("grpc.min_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
         ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
     ]
+
+
+async def connected(channel: grpc.aio.Channel) -> None:
+    """Wait until a channel has a connection, but not for long: then a call says why it has none.
+
+    A call that waited for a connection itself would never say, and would hold on to a channel of
+    older TLS files.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await channel.channel_ready()
 
 
 class Channels(ChannelTable):

@@ -14,7 +14,8 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from dledger.raft.driver.tasks import end_task
-from dledger_broker.cluster.channels import Channels
+from dledger.raft.links.line_budget import LineBudget
+from dledger_broker.cluster.channels import Channels, connected
 from dledger_broker.group.group_view import GroupView
 from dledger_broker.process.tasks import start_running
 from dledger_broker.rpc.topic_proto import topic_to_proto
@@ -46,8 +47,8 @@ class Registrar:
         self._told_version = -1
         self._sequence = 0
         self._send_full = True
-        self._reason = ""
-        """Why the member is not registered, as logged last."""
+        self._lines = LineBudget()
+        """What may still be logged on why the member is not registered."""
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger().bind(
             group=view.names.group, member=view.names.member, name_server=name_server
@@ -71,7 +72,7 @@ class Registrar:
     async def _run(self) -> None:
         while True:
             channel = self._channels.to(self._name_server)
-            call = raw.raw_stream(channel, REGISTER_METHOD)(wait_for_ready=True)
+            call = raw.raw_stream(channel, REGISTER_METHOD)()
             reader = asyncio.get_running_loop().create_task(self._read(call))
             try:
                 self._sequence = 0
@@ -84,6 +85,7 @@ class Registrar:
                 reader.cancel()
                 call.cancel()
             await asyncio.sleep(RECONNECT_BACKOFF_MAX_MS / 1000)
+            await connected(channel)
 
     async def _tell(self, call: raw.RawStreamCall, reader: "asyncio.Task[None]") -> None:
         """Send until the stream ends."""
@@ -100,7 +102,7 @@ class Registrar:
     async def _read(self, call: raw.RawStreamCall) -> None:
         try:
             async for answer in call:
-                self._reason = ""
+                self._lines = LineBudget()
                 if RegistrationAnswer.FromString(answer).send_full and not self._send_full:
                     self._send_full = True
                     self._changed.set()
@@ -113,9 +115,8 @@ class Registrar:
             self._changed.set()
 
     def _not_registered(self, reason: str) -> None:
-        """Log the reason once, and again when it changes: not at every try."""
-        if reason != self._reason:
-            self._reason = reason
+        """Log each reason once until the member is registered: not at every try."""
+        if self._lines.may_say(reason, asyncio.get_running_loop().time()):
             self._log.warning("cannot register at a name server", reason=reason)
 
     def _next(self) -> Iterator[Registration]:

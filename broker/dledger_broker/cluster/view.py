@@ -16,7 +16,8 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from dledger.raft.driver.tasks import end_task
-from dledger_broker.cluster.channels import Channels
+from dledger.raft.links.line_budget import LineBudget
+from dledger_broker.cluster.channels import Channels, connected
 from dledger_broker.process.tasks import start_running
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
 from dledger_proto.names import NO_SUCH_TOPIC
@@ -74,28 +75,22 @@ class ClusterView:
     async def _watch(self, address: str, channels: Channels) -> None:
         # Topics come from the control group.
         request = routes_pb2.RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()
-        said = False
+        lines = LineBudget()
         while True:
+            channel = channels.to(address)
+            problem = ""
             try:
-                call = raw.raw_read(channels.to(address), WATCH_METHOD)(
-                    request, wait_for_ready=True
-                )
-                async for reply in call:
-                    said = False
+                async for reply in raw.raw_read(channel, WATCH_METHOD)(request):
+                    lines = LineBudget()
                     self.merge(routes_pb2.RoutesReply.FromString(reply))
             except grpc.aio.AioRpcError as error:
-                if not said:
-                    said = True
-                    self._log.warning(
-                        "cannot reach a name server", address=address, reason=error.code().name
-                    )
+                problem = f"{error.code().name} {error.details()}"
             except DecodeError as error:
-                if not said:
-                    said = True
-                    self._log.warning(
-                        "name server sent unreadable routes", address=address, reason=str(error)
-                    )
+                problem = f"its routes are unreadable: {error}"
+            if problem and lines.may_say(problem, asyncio.get_running_loop().time()):
+                self._log.warning("no routes of a name server", address=address, reason=problem)
             await asyncio.sleep(RECONNECT_BACKOFF_MAX_MS / 1000)
+            await connected(channel)
 
     def merge(self, reply: routes_pb2.RoutesReply) -> None:
         """Take over what a name server says of groups that this process does not host."""

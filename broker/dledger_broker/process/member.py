@@ -140,7 +140,7 @@ class Member:
         self._cluster_view = ClusterView(
             config.cluster, {group.name: dict(group.members) for group in config.groups}
         )
-        self._watching = Watching(config, self._admission, platform)
+        self._watching = Watching(config, self._admission, platform, tls)
         self._log = structlog.get_logger().bind(member=config.member)
 
     async def start(self) -> None:
@@ -157,6 +157,7 @@ class Member:
             runtime.start(self._listener, self._giving, self._request_new_start)
         for coordinator in self._coordinators.values():
             coordinator.start()
+        self._watching.start()
         self._cluster_view.start(self._config.name_servers, self._channels)
         for follower in self._followers.values():
             follower.start()

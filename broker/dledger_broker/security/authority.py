@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from dledger_monitoring.certificates import Certificate, certificates_in
 from dledger_proto.network.tls import TlsError
 from dledger_proto.network.tls_files import AUTHORITY, CERTIFICATE, KEY
 
@@ -51,16 +52,6 @@ class Wanted:
     """URIs (`dledger_proto.network.tls`)."""
     hosts: Sequence[str] = ()
     """Host names and addresses. Without any the holder cannot be a server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a certificate says."""
-
-    names: tuple[str, ...]
-    hosts: tuple[str, ...]
-    starts: dt.datetime
-    ends: dt.datetime
 
 
 class Authority:
@@ -162,29 +153,15 @@ class Authority:
         return inner
 
 
-def held(folder: Path) -> Held:
+def held(folder: Path) -> Certificate:
     """Return what the certificate of a process says; TlsError when there is none."""
     path = folder / CERTIFICATE
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        return certificates_in(path.read_bytes())[0]
     except OSError as error:
         raise TlsError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise TlsError(f"{path}: no certificate: {error}") from error
-    try:
-        said = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        said = x509.SubjectAlternativeName([])
-    hosts = (
-        *said.get_values_for_type(x509.DNSName),
-        *map(str, said.get_values_for_type(x509.IPAddress)),
-    )
-    return Held(
-        tuple(said.get_values_for_type(x509.UniformResourceIdentifier)),
-        hosts,
-        certificate.not_valid_before_utc,
-        certificate.not_valid_after_utc,
-    )
 
 
 def _begun(

@@ -1,11 +1,13 @@
 """What members tell name servers and watchers: through restarts, outages, garbage, late topics."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import grpc.aio
@@ -18,9 +20,11 @@ from dledger.state.events import Applied
 from dledger.state.queries import Queries
 from dledger.state.values import LayoutPart, Topic, TopicType
 from dledger.types import Entry, EntryKind, EntryRef, LogIndex, Position, Term
+from dledger_broker.cluster import channels as channels_module
 from dledger_broker.cluster import registration
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.registration import Registrar
+from dledger_broker.cluster.view import ClusterView
 from dledger_broker.group import topic_watch
 from dledger_broker.group.commands import Commands
 from dledger_broker.group.group_view import GroupView
@@ -30,10 +34,12 @@ from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.process import tasks
 from dledger_broker.process.tasks import keep_running
 from dledger_broker.rpc.routes import RouteWatch, group_route
+from dledger_broker.security.authority import Authority, Wanted
 from dledger_broker.security.gate import EVERYBODY, open_gate
 from dledger_namesrv.service import NameServer, NameServerSettings
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.network.ports import free_ports
+from dledger_proto.network.tls import TlsFolder, member_name, name_server_name
 from dledger_proto.rpc.raw import RawContext, StreamFunction, StreamMethod, raw_handlers
 from dledger_proto.rpc.status import abort
 from tests.ports import free_port
@@ -136,8 +142,10 @@ class Group:
         self.watch.applied(Applied(entry, (), (), topics))
 
     @asynccontextmanager
-    async def registered(self, *addresses: str) -> AsyncGenerator[None, None]:
-        channels = Channels()
+    async def registered(
+        self, *addresses: str, tls: TlsFolder | None = None
+    ) -> AsyncGenerator[None, None]:
+        channels = Channels(tls)
         registrars = [
             Registrar(address, self.view, channels, heartbeat_seconds=0.02) for address in addresses
         ]
@@ -164,8 +172,9 @@ async def serving(port: int, register: StreamFunction) -> grpc.aio.Server:
 
 
 @asynccontextmanager
-async def name_server(port: int) -> AsyncGenerator[NameServer, None]:
-    server = NameServer(NameServerSettings(f"127.0.0.1:{port}", lease_seconds=60))
+async def name_server(port: int, tls_folder: str = "") -> AsyncGenerator[NameServer, None]:
+    settings = NameServerSettings(f"127.0.0.1:{port}", lease_seconds=60, tls_folder=tls_folder)
+    server = NameServer(settings)
     await server.start()
     try:
         yield server
@@ -189,6 +198,7 @@ def has(server: NameServer, count: int) -> bool:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "RECONNECT_BACKOFF_MAX_MS", 20)
+    monkeypatch.setattr(channels_module, "CONNECT_SECONDS", 0.1)
     monkeypatch.setattr(tasks, "AGAIN_SECONDS", 0.0)
 
 
@@ -323,6 +333,47 @@ def test_a_refusal_is_told_in_full_and_once(capfd: pytest.CaptureFixture[str]) -
     assert "warning" in told[0]
     assert "address: 'x', must be y" in told[0]
     assert "this name server serves cluster 'd'" in told[1]
+
+
+def test_a_name_server_of_another_authority_is_named(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Registration and routes say once why nothing comes, and go on once the files are new."""
+    ours, others = Authority.make("c"), Authority.make("c")
+    server_wanted = Wanted("namesrv", [name_server_name("c")], ["127.0.0.1"])
+    wanted = Wanted("n1", [member_name("c", "g", ME)], ["127.0.0.1"])
+    server_folder = str(ours.issue(tmp_path / "ours", server_wanted))
+    own = others.issue(tmp_path / "others", wanted)
+    tls = TlsFolder(str(own))
+
+    async def scenario() -> None:
+        group, port = Group(), free_port()
+        address = f"127.0.0.1:{port}"
+        channels, view = Channels(tls), ClusterView("c", {})
+        async with name_server(port, server_folder) as server, group.registered(address, tls=tls):
+            view.start((address,), channels)
+            log = Captured(capfd)
+            await until(lambda: log.has("cannot register at a name server"), "it is told")
+            await until(lambda: log.has("no routes of a name server"), "of routes too")
+            for each in ours.issue(tmp_path / "new", wanted).iterdir():
+                shutil.copy(each, own)
+            await until(lambda: bool(server.registry.all_at_once((), 0.0).groups), "registered")
+        await view.stop()
+        await channels.close()
+
+    run(scenario)
+
+
+class Captured:
+    """What a test has printed so far."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd, self._text = capfd, ""
+
+    def has(self, line: str) -> bool:
+        shown = self._capfd.readouterr()
+        self._text += shown.out + shown.err
+        return any(line in each and "reason=" in each for each in self._text.splitlines())
 
 
 def test_an_older_decision_behind_a_newer_one_is_told_too() -> None:
