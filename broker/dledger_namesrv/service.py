@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ from dledger_namesrv.metrics import Metrics
 from dledger_namesrv.registry import LEASE_SECONDS, Names, Registry
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.names import printable
+from dledger_proto.network.exposure import Security, exposed_because, numbers_of
 from dledger_proto.network.tls import TlsFolder, member_name, names_of_caller
 from dledger_proto.rpc.aio import make_server, take_port
 from dledger_proto.rpc.raw import (
@@ -63,14 +64,28 @@ class NameServerSettings:
         cluster: The one cluster to serve. Empty: the cluster of the first member that registers.
         lease_seconds: The name server drops a member that is silent for longer. From 0.1 to 3600.
         tls_folder: The folder with `ca.crt`, `tls.crt` and `tls.key`. Empty: no TLS.
+        security: `auto`: without TLS the name server starts only when no other machine can reach
+            `--listen`. `off`: it starts without TLS, and says so. Not together with `--tls-folder`.
         metrics_listen: The address to serve HTTP on: metrics and health. Empty: none.
     """
 
-    listen: str = "0.0.0.0:9876"
+    listen: str = "127.0.0.1:9876"
     cluster: str = ""
     lease_seconds: float = LEASE_SECONDS
     tls_folder: str = ""
+    security: str = Security.AUTO.value
     metrics_listen: str = ""
+
+
+def unprotected(
+    settings: NameServerSettings, resolve: Callable[[str], Collection[str]] = numbers_of
+) -> str:
+    """Return which option keeps a name server from starting safely, and why; empty: none does."""
+    if settings.security == Security.OFF:
+        folder = settings.tls_folder
+        return f"--security: off, contradicts --tls-folder {folder}" if folder else ""
+    why = "" if settings.tls_folder else exposed_because(settings.listen, resolve)
+    return f"--listen: {settings.listen}, {why}" if why else ""
 
 
 class PortTaken(Exception):
@@ -352,7 +367,10 @@ async def serve(settings: NameServerSettings) -> None:
         loop.add_signal_handler(number, end.set)
     server = NameServer(settings)
     await server.start()
-    _log.info("serving", listen=settings.listen, cluster=settings.cluster or "(the first)")
+    cluster, tls = settings.cluster or "(the first)", bool(settings.tls_folder)
+    _log.info("serving", listen=settings.listen, cluster=cluster, tls=tls)
+    if settings.security == Security.OFF:
+        _log.warning("security is off", remedy="set --tls-folder")
     await end.wait()
     await server.stop()
     _log.info("ended")

@@ -371,7 +371,8 @@ class ProcessBackend(Backend):
             (self._folder / node / "config.toml").write_text(self._config(node))
         await self._start_network()
         for name in NAME_SERVERS:
-            self._members.spawn(name, ["dledger_namesrv", "--listen", self.address(name)])
+            options = ["--listen", self.address(name), "--security", "off"]
+            self._members.spawn(name, ["dledger_namesrv", *options])
         for node in self.nodes:
             await self._members.start(node)
 
@@ -397,6 +398,7 @@ class ProcessBackend(Backend):
         servers = [self.address(name) for name in NAME_SERVERS]
         lines = [
             'cluster = "chaos"',
+            'security = "off"',
             f"member = {json.dumps(node)}",
             f"listen = {json.dumps(self.inner_address(node))}",
             f"link_listen = {json.dumps(self._raft_address(node, node))}",

@@ -87,6 +87,7 @@ async def clients_and_members_speak_tls(cluster: Cluster) -> None:
         for number in range(20):
             await producer.send(TOPIC, b"%d" % number)
         leader = await cluster.leader()
+        assert (await leader.status()).security == "on"
         cluster.local.kill(leader.name)
         for number in range(20, 40):
             await producer.send(TOPIC, b"%d" % number)
@@ -327,6 +328,31 @@ async def certificates_that_end_are_told(tmp_path: Path) -> None:
                 return 'file="tls.crt"' in text and "dledger_tls_certificate_expiry" in text
 
             await eventually(shown, f"the metric of {name}")
+
+
+def test_without_its_files_a_member_serves_this_machine_alone(tmp_path: Path) -> None:
+    """Or whoever reaches it, when somebody wrote so: its log and its status say that."""
+    asyncio.run(a_member_without_tls(tmp_path))
+
+
+async def a_member_without_tls(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, members=1) as cluster:
+        leader = await cluster.leader()
+        assert (await leader.status()).security == "off"
+        assert "security is off" not in cluster.local.log_text("n1")
+        cluster.local.stop("n1")
+        config = tmp_path / "n1" / "config.toml"
+        written = config.read_text()
+        config.write_text(written.replace('listen = "127.0.0.1', 'listen = "0.0.0.0', 1))
+        cluster.local.start("n1")
+        process = cluster.local.processes["n1"]
+        assert await asyncio.to_thread(process.wait, 30.0) == Exit.BAD_INPUT
+        said = " ".join(cluster.local.log_text("n1").split())
+        assert 'may reach it; set tls.folder, or write security = "off"' in said
+        config.write_text('security = "off"\n' + written)
+        cluster.local.start("n1")
+        await cluster.leader()
+        assert "security is off" in cluster.local.log_text("n1")
 
 
 def test_the_error_of_a_wrong_file_names_it(tmp_path: Path) -> None:

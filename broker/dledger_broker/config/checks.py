@@ -5,7 +5,7 @@ Owns the rules that concern more than one value. The rules of a single value sta
 """
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
 from dledger_proto.network.addresses import PORT_MAX, next_port, split_address
+from dledger_proto.network.exposure import Security, exposed_because
 
 if TYPE_CHECKING:
     from dledger_broker.config.model import GroupConfig, MemberConfig
@@ -82,7 +83,41 @@ def broken_relations(config: "MemberConfig") -> Iterator[Problem]:
             str(storage.disk_low_water_bytes),
             f"must be at least storage.disk_reserve_bytes = {storage.disk_reserve_bytes}",
         )
+    if config.security is Security.OFF and config.tls.is_on:
+        limit = f"contradicts tls.folder = {config.tls.folder}; leave one of the two out"
+        yield Problem("security", config.security.value, limit)
     yield from _room_relations(config)
+
+
+def unprotected(
+    config: "MemberConfig", resolve: Callable[[str], Collection[str]]
+) -> Iterator[Problem]:
+    """Yield the addresses of this process that others may reach, when nothing protects them.
+
+    Each host once. `resolve` returns the numbers of a host by name.
+    """
+    if config.tls.is_on or config.security is Security.OFF:
+        return
+    hosts: set[str] = set()
+    for key, address in _own_addresses(config):
+        host = split_address(address)[0]
+        why = "" if host in hosts else exposed_because(address, resolve)
+        hosts.add(host)
+        if why:
+            yield Problem(key, address, f'{why}; set tls.folder, or write security = "off"')
+
+
+def _own_addresses(config: "MemberConfig") -> Iterator[tuple[str, str]]:
+    """Yield where this process is reached: what it listens on, and what others are told."""
+    yield "listen", config.listen
+    yield "link_listen", config.link_listen
+    for group in config.groups:
+        for name, table in (
+            ("members", group.members),
+            ("clients", group.clients),
+            ("links", group.links),
+        ):
+            yield f"{_key_of(group, config)}.{name}.{group.member}", table[group.member]
 
 
 def _room_relations(config: "MemberConfig") -> Iterator[Problem]:

@@ -14,7 +14,7 @@ import difflib
 import enum
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,10 +22,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from dledger_broker.config.checks import ConfigError, Problem
+from dledger_broker.config.checks import ConfigError, Problem, unprotected
 from dledger_broker.config.model import GroupConfig, MemberConfig
 from dledger_broker.config.sections import Section
 from dledger_broker.config.toml_file import Raw, read_toml
+from dledger_proto.network.exposure import numbers_of
 
 ENVIRONMENT_PREFIX: Final = "DLEDGER_"
 VALUE_SHOWN_LENGTH_MAX: Final = 80
@@ -108,8 +109,15 @@ class LoadedConfig:
         return rows
 
 
-def load_config(path: Path | None, environment: Mapping[str, str]) -> LoadedConfig:
-    """Read the file (when given) and the environment; ConfigError lists everything wrong."""
+def load_config(
+    path: Path | None,
+    environment: Mapping[str, str],
+    resolve: Callable[[str], Collection[str]] = numbers_of,
+) -> LoadedConfig:
+    """Read the file (when given) and the environment; ConfigError lists everything wrong.
+
+    `resolve` returns the numbers of a host by name; it is asked only without TLS.
+    """
     raw: Raw = {}
     sources: dict[str, str] = {}
     if path is not None:
@@ -124,6 +132,7 @@ def load_config(path: Path | None, environment: Mapping[str, str]) -> LoadedConf
     config: MemberConfig | None = None
     try:
         config = MemberConfig.model_validate(raw)
+        problems += unprotected(config, resolve)
     except ConfigError as error:
         problems += error.problems
     except ValidationError as error:

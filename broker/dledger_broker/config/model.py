@@ -12,6 +12,7 @@ of them on one port, and takes the links of other members on the port above. Min
     listen = "0.0.0.0:10911"
     folder = "/var/lib/dledger"
     name_servers = ["ns-1:9876", "ns-2:9876"]
+    tls.folder = "/etc/dledger/tls"
 
     [group]
     name = "orders"
@@ -58,6 +59,7 @@ from dledger_proto.limits import (
     MEMBERS_MAX,
 )
 from dledger_proto.network.addresses import next_port
+from dledger_proto.network.exposure import Security
 
 GROUPS_PER_PROCESS_MAX: Final = 16
 NAME_SERVERS_MAX: Final = 16
@@ -98,6 +100,10 @@ class MemberConfig(Section):
         link_listen: The address to take the links of the other members on. Default: the host of
             `listen` and the port above. Any port but the one above this member's in `members`
             needs `links`, so that the others dial it.
+        security: `auto`: without TLS the process starts only when no other machine can reach it by
+            `listen`, `link_listen` or its own addresses in `members`, `clients` and `links`. Hosts
+            by name are looked up; a wildcard, and a name without a number here, count as reached.
+            `off`: it starts without TLS, and says so. Not together with `tls.folder`.
         folder: Folder of all data. A relative one is relative to the configuration file.
         name_servers: The addresses of all name servers. Without any, the process registers nowhere
             and knows only the groups of this configuration.
@@ -123,6 +129,7 @@ class MemberConfig(Section):
     member: Name
     listen: Address
     link_listen: AddressOrNone = ""
+    security: Annotated[Security, Field(strict=False)] = Security.AUTO
     folder: FolderPath
     name_servers: Annotated[
         tuple[Address, ...], Field(strict=False, max_length=NAME_SERVERS_MAX)

@@ -55,6 +55,7 @@ from dledger_broker.usecases.messaging import Messaging
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
+from dledger_proto.network.exposure import Security
 from dledger_proto.network.tls import TlsError, TlsFolder
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import make_server, take_port
@@ -244,6 +245,7 @@ class Member:
                 self._coordinators[name],
                 Grants(messaging.view, self._cluster_view, self._channels),
                 self._groups[name].snapshots,
+                is_secure=self._tls is not None,
             )
             for name, messaging in messagings.items()
         }
@@ -398,6 +400,9 @@ def run_member(config: MemberConfig) -> int:
     set_up_logs(config.log, note=recorder.note, cluster=config.cluster, member=config.member)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     _warn_of_open_folders(config)
+    if config.security is Security.OFF:
+        why = "whoever reaches this member's ports may read and write everything"
+        structlog.get_logger().warning("security is off", reason=why, remedy="set tls.folder")
 
     def serving() -> None:
         flight.is_serving = True

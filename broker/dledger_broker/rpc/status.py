@@ -13,7 +13,9 @@ from dledger_proto.v1 import broker_pb2 as pb
 LEFT_SHOWN_MAX: Final = 10
 
 
-def status_reply(view: GroupView, flush_mode: str, topics_problem: str = "") -> pb.StatusReply:
+def status_reply(
+    view: GroupView, flush_mode: str, topics_problem: str = "", *, is_secure: bool = False
+) -> pb.StatusReply:
     """Return what this member knows at this moment."""
     names, log, machine = view.names, view.log, view.machine
     status = view.host.group.status()
@@ -49,6 +51,7 @@ def status_reply(view: GroupView, flush_mode: str, topics_problem: str = "") -> 
         endangered=view.endangered(),
         disk_free_bytes=log.space.free_bytes,
         scrub=_scrub(view.findings),
+        security="on" if is_secure else "off",
     )
 
 

@@ -1684,6 +1684,7 @@ class StatusReply(_message.Message):
     ENDANGERED_FIELD_NUMBER: _builtins.int
     TOPICS_PROBLEM_FIELD_NUMBER: _builtins.int
     DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    SECURITY_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
     member: _builtins.str
@@ -1716,6 +1717,8 @@ class StatusReply(_message.Message):
     """why a leader does not follow the control group's topics; empty: it does"""
     disk_free_bytes: _builtins.int
     """of the disk that holds the log"""
+    security: _builtins.str
+    """"on": only holders of a certificate connect; "off"; empty: not said"""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberProgress]: ...
     @_builtins.property
@@ -1764,10 +1767,11 @@ class StatusReply(_message.Message):
         endangered: _abc.Iterable[_builtins.str] | None = ...,
         topics_problem: _builtins.str = ...,
         disk_free_bytes: _builtins.int = ...,
+        security: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_off", b"clock_off", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_free_bytes", b"disk_free_bytes", "disk_low", b"disk_low", "durable_index", b"durable_index", "endangered", b"endangered", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "head_kept", b"head_kept", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "scrub", b"scrub", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "clock_off", b"clock_off", "clock_offset_ms", b"clock_offset_ms", "cluster", b"cluster", "commit_index", b"commit_index", "control_group", b"control_group", "digest", b"digest", "disk_free_bytes", b"disk_free_bytes", "disk_low", b"disk_low", "durable_index", b"durable_index", "endangered", b"endangered", "first_index", b"first_index", "first_position", b"first_position", "flush_mode", b"flush_mode", "format_level", b"format_level", "group", b"group", "group_id", b"group_id", "head_kept", b"head_kept", "incarnation", b"incarnation", "last_index", b"last_index", "last_position", b"last_position", "leader", b"leader", "leader_address", b"leader_address", "member", b"member", "members", b"members", "reason", b"reason", "role", b"role", "scrub", b"scrub", "security", b"security", "term", b"term", "topics_problem", b"topics_problem", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -59,7 +59,8 @@ def _config(data: bytes) -> None:
     """Read a file; in the second half of the input stand variables, one a line."""
     file, _, variables = data.partition(b"\0")
     pairs = [line.partition("=") for line in variables.decode(errors="replace").splitlines()]
-    loaded = load_config(scratch("member.toml", file), {name: text for name, _, text in pairs})
+    environment = {name: text for name, _, text in pairs}
+    loaded = load_config(scratch("member.toml", file), environment, lambda _host: [])
     loaded.effective_values()
 
 

@@ -42,7 +42,7 @@ def test_name_server_answers_a_client() -> None:
         await channels.call("ns:9876", GET, RoutesRequest(), group="", timeout=5.0)
 
     with simulated_grpc():
-        server = machines.spawn(home, NameServer(NameServerSettings()).start)
+        server = machines.spawn(home, NameServer(NameServerSettings("0.0.0.0:9876")).start)
         machines.run(1.0)
         server[0].result()
         asked = machines.spawn(away, ask)
@@ -64,7 +64,7 @@ def test_name_server_stops() -> None:
     """A watcher learns of the stop within the grace."""
     machines = Machines()
     home, away = machines.start("ns"), machines.start("c1")
-    name_server = NameServer(NameServerSettings())
+    name_server = NameServer(NameServerSettings("0.0.0.0:9876"))
 
     async def watch() -> None:
         stream = raw_stream(open_channel("ns:9876"), "/dledger.v1.Routes/Watch")()

@@ -109,8 +109,8 @@ def test_unexpected_arguments_of_a_process_do_not_print_a_traceback() -> None:
 def test_config_check(tmp_path: Path) -> None:
     file = tmp_path / "member.toml"
     file.write_text(
-        'cluster = "c"\nmember = "a"\nlisten = "h:1"\nfolder = "/d"\ngroup = "g"\n'
-        '[members]\na = "h:1"\n'
+        'cluster = "c"\nmember = "a"\nlisten = "h:1"\nsecurity = "off"\nfolder = "/d"\n'
+        'group = "g"\n[members]\na = "h:1"\n'
     )
     ended = dledger("config", "check", str(file), "--json")
     assert ended.returncode == 0

@@ -240,6 +240,20 @@ def test_status_says_who_will_lose_messages_and_how_much_room_disks_have(
     assert (row["endangered"], row["disk_free_bytes"]) == (soon, 3 << 29)
 
 
+def test_status_says_whose_security_is_off(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An older program says nothing, and nothing is said of it."""
+    cluster.members["a"].answers["Status"] = status_of("a", "leader", security="off")
+    cluster.members["b"].answers["Status"] = status_of("b", "follower", security="on")
+    cluster.members["c"].answers["Status"] = status_of("c", "follower")
+    assert cluster.run("status") == 0, "whoever wrote so wants it"
+    assert capsys.readouterr().out.splitlines()[-1] == "security is off: a"
+    assert cluster.run("status", "--json") == 0
+    said = [row["security"] for row in json.loads(capsys.readouterr().out)]
+    assert said == ["off", "on", None]
+
+
 def test_status_says_whom_the_leader_refuses(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ cluster = "shop"
 member = "a"
 listen = "0.0.0.0:10911"
 folder = "data"
+security = "off"
 name_servers = ["ns-1:9876", "ns-2.example:9876"]
 
 [group]

@@ -76,6 +76,7 @@ def test_several_groups_in_one_process(tmp_path: Path) -> None:
         cluster = "c"
         member = "a"
         listen = "h:1"
+        security = "off"
         folder = "/d"
         control_group = "elsewhere"
         [[groups]]
@@ -112,6 +113,7 @@ def test_environment_alone_is_enough() -> None:
         "DLEDGER_CLUSTER": "c",
         "DLEDGER_MEMBER": "a",
         "DLEDGER_LISTEN": "h:1",
+        "DLEDGER_SECURITY": "off",
         "DLEDGER_FOLDER": "/d",
         "DLEDGER_GROUP": "g",
         "DLEDGER_MEMBERS": "a=h:1, b=i:1",
@@ -186,7 +188,7 @@ def test_every_key_has_one_variable_and_a_word_for_its_type() -> None:
     assert {type_name(kind) for kind in keys.values()} == {
         "text", "whole number", "true or false", "folder", "list of addresses", "sync or async",
         "debug or info or warning or error", "console or json",
-        "table of addresses by member id",
+        "table of addresses by member id", "auto or off",
     }  # fmt: skip
 
 

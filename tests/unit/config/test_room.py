@@ -33,7 +33,7 @@ def test_what_may_still_come_has_room_on_a_full_disk(
     short_of: str,
 ) -> None:
     """All groups of a process share the mark, each has a reserve of its own."""
-    head = 'cluster = "shop"\nmember = "a"\nlisten = "0.0.0.0:10911"\nfolder = "data"\n'
+    head = 'cluster = "shop"\nmember = "a"\nlisten = "127.0.0.1:10911"\nfolder = "data"\n'
     for number in range(groups):
         head += f'[[groups]]\nname = "g{number}"\nmembers = {{ a = "127.0.0.1:1" }}\n'
     text = (

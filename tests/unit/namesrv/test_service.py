@@ -14,7 +14,13 @@ import grpc.aio
 import pytest
 
 from dledger_namesrv.registry import Registry
-from dledger_namesrv.service import NameServer, NameServerService, NameServerSettings, PortTaken
+from dledger_namesrv.service import (
+    NameServer,
+    NameServerService,
+    NameServerSettings,
+    PortTaken,
+    unprotected,
+)
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.raw import (
     MESSAGE_SIZE_OPTIONS,
@@ -327,3 +333,56 @@ def test_process_on_a_taken_port_says_so_in_one_line() -> None:
         "stop the process that uses it or choose another "
         "--listen"
     ]
+
+
+def ended(*options: str, **environment: str) -> tuple[int, str]:
+    """How a name server that refuses to start ends, and what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dledger_namesrv", *options],
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    return done.returncode, done.stderr.strip()
+
+
+def test_a_process_that_others_may_reach_does_not_start_without_tls() -> None:
+    remedies = "other machines may reach it; set --tls-folder, or --security off"
+    for options, said in (
+        (("--listen", "0.0.0.0:1"), f"error: --listen: 0.0.0.0:1, {remedies}"),
+        (("--listen", "[::]:1"), f"error: --listen: [::]:1, {remedies}"),
+        (
+            ("--security", "off", "--tls-folder", "/tls"),
+            "error: --security: off, contradicts --tls-folder /tls; leave one out",
+        ),
+    ):
+        assert ended(*options) == (2, said)
+    code, said = ended("--security", "on")
+    assert (code, said.splitlines()[-1]) == (
+        2,
+        "python -m dledger_namesrv: error: --security: on, must be auto or off",
+    )
+
+
+def test_what_a_name_server_may_listen_on() -> None:
+    def allowed(listen: str, security: str = "auto", folder: str = "") -> bool:
+        settings = NameServerSettings(listen, tls_folder=folder, security=security)
+        return not unprotected(settings, {"ns1": ["10.0.0.9"], "here": ["127.0.0.1"]}.__getitem__)
+
+    assert allowed(NameServerSettings().listen)
+    assert allowed("here:9876")
+    assert not allowed("ns1:9876")
+    assert not allowed("0.0.0.0:9876")
+    assert allowed("ns1:9876", "off")
+    assert allowed("0.0.0.0:9876", "off")
+    assert allowed("ns1:9876", folder="/tls")
+
+
+def test_a_name_server_without_security_says_so() -> None:
+    command = [sys.executable, "-m", "dledger_namesrv", "--listen", f"127.0.0.1:{free_port()}"]
+    environment = {**os.environ, "DLEDGER_SECURITY": "off"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline() + process.stderr.readline()
+        process.terminate()
+    assert "tls=False" in said
+    assert "security is off" in said

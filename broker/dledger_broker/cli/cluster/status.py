@@ -74,8 +74,8 @@ def status(
     median. reason: why a member does not serve, what on its disk is damaged, that its clock is off
     by more than a second, or why a leader does not receive the control group's topics. Below a
     group: what keeps the oldest segment of its log from being deleted, which consumer groups will
-    soon lose messages that they have not read, the free space of each member's disk, and what its
-    last scrub found.
+    soon lose messages that they have not read, which members have no TLS, the free space of each
+    member's disk, and what its last scrub found.
     """
     with Cluster(name_servers, timeout) as cluster:
         if not watch:
@@ -162,6 +162,9 @@ def _tables(rows: Sequence[dict[str, object]]) -> list[Rows | Text]:
             if row["role"] == "leader":
                 said = cast("list[str]", row["endangered"])
                 tables += [Text(printable(f"consumer group {each}")) for each in said]
+        bare = [str(row["member"]) for row in mine if row.get("security") == "off"]
+        if bare:
+            tables.append(Text(printable(f"security is off: {', '.join(bare)}")))
         disks = [f"{row['member']} {_room(row)}" for row in mine if row.get("disk_free_bytes")]
         if disks:
             tables.append(Text(printable(f"disk: {', '.join(disks)}")))

@@ -156,6 +156,7 @@ def _answered(
         "head_kept": list(reply.head_kept),
         "endangered": list(reply.endangered),
         "disk_free_bytes": reply.disk_free_bytes,
+        "security": reply.security or None,
         "scrub": _scrub(reply),
     }
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dledger_broker.cli.output import bad_input
+from dledger_proto.network.exposure import VARIABLE, Security
 from dledger_proto.network.tls_files import FOLDER_VARIABLE
 
 
@@ -26,7 +27,7 @@ def broker(
 
 
 def namesrv(
-    listen: Annotated[str, typer.Option(help="host:port")] = "0.0.0.0:9876",
+    listen: Annotated[str, typer.Option(help="host:port")] = "127.0.0.1:9876",
     cluster: Annotated[
         str, typer.Option(help="Serve only this cluster; default: the first one that registers.")
     ] = "",
@@ -40,6 +41,12 @@ def namesrv(
             envvar=FOLDER_VARIABLE, help="Folder with ca.crt, tls.crt and tls.key; default: no TLS."
         ),
     ] = None,
+    security: Annotated[
+        Security,
+        typer.Option(
+            envvar=VARIABLE, help="off: without TLS, though other machines may reach --listen."
+        ),
+    ] = Security.AUTO,
     metrics_listen: Annotated[
         str, typer.Option(help="host:port of metrics and health by HTTP; default: none.")
     ] = "",
@@ -62,8 +69,13 @@ def namesrv(
         bad_input(f"--log-format: {log_format}, must be console or json")
     set_up_logs(json=log_format == "json")
     folder = str(tls_folder or "")
-    settings = NameServerSettings(listen, cluster, lease_seconds, folder, metrics_listen)
-    raise typer.Exit(run(settings))
+    raise typer.Exit(
+        run(
+            NameServerSettings(
+                listen, cluster, lease_seconds, folder, security.value, metrics_listen
+            )
+        )
+    )
 
 
 def _silence_grpc() -> None:
