@@ -65,7 +65,7 @@ A command is the only way to change the replicated state. One payload of a COMMA
 is one command; [formats](formats.md#command) draws its bytes. A number is never used again: 1, 3 to
 5 and 14 are withdrawn."""
 OF_CALLS: Final = """\
-Each call of a member, and the right that it needs where `security = "users"` is configured.
+Each call of a member, and the right that it needs where `users = true` is configured.
 `tests/unit/broker/test_table.py` tries each of them without a login, and those that name something
 without the right. A member of the cluster may make every call. [Users](decisions/users.md) says
 what rights are; SECURITY.md of the repository has the other ports."""

@@ -86,6 +86,8 @@ def broken_relations(config: "MemberConfig") -> Iterator[Problem]:
     if config.security is Security.OFF and config.tls.is_on:
         limit = f"contradicts tls.folder = {config.tls.folder}; leave one of the two out"
         yield Problem("security", config.security.value, limit)
+    if config.users and not config.tls.is_on:
+        yield Problem("users", "true", "needs tls.folder: members are told by their certificates")
     yield from _room_relations(config)
 
 

@@ -104,6 +104,8 @@ class MemberConfig(Section):
             `listen`, `link_listen` or its own addresses in `members`, `clients` and `links`. Hosts
             by name are looked up; a wildcard, and a name without a number here, count as reached.
             `off`: it starts without TLS, and says so. Not together with `tls.folder`.
+        users: `true`: each call needs a user who has logged in and may make it. It needs
+            `tls.folder`: members are told by their certificates. Set it alike in all members.
         folder: Folder of all data. A relative one is relative to the configuration file.
         name_servers: The addresses of all name servers. Without any, the process registers nowhere
             and knows only the groups of this configuration.
@@ -130,6 +132,7 @@ class MemberConfig(Section):
     listen: Address
     link_listen: AddressOrNone = ""
     security: Annotated[Security, Field(strict=False)] = Security.AUTO
+    users: bool = False
     folder: FolderPath
     name_servers: Annotated[
         tuple[Address, ...], Field(strict=False, max_length=NAME_SERVERS_MAX)

@@ -6,12 +6,9 @@ group runs (`dledger.raft.driver.host`), the upkeep of a group (`upkeep`).
 """
 
 import asyncio
-import contextlib
 import gc
 import os
-import shlex
 import signal
-import stat
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -41,6 +38,7 @@ from dledger_broker.metrics.watching import Watching
 from dledger_broker.process.group_runtime import GroupRuntime
 from dledger_broker.process.log_trace import LogTrace
 from dledger_broker.process.logs import set_up_logs
+from dledger_broker.process.openness import security_of, tls_of, warn_of_openness
 from dledger_broker.process.platform import Platform, of_this_machine
 from dledger_broker.read.batches import DamagedBatch
 from dledger_broker.refill.giving import Giving
@@ -55,7 +53,6 @@ from dledger_broker.usecases.messaging import Messaging
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
-from dledger_proto.network.exposure import Security
 from dledger_proto.network.tls import TlsError, TlsFolder
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import make_server, take_port
@@ -137,7 +134,7 @@ class Member:
         self._listener = PeerListener(config.cluster, trace, self._tls)
         self._giving = Giving(self._listener.greet, platform.random)
         access = Access(config.cluster, proves=self._tls is not None)
-        self._gate = Gate(access, lambda _name: None, platform.clock, on=False)
+        self._gate = Gate(access, lambda _name: None, platform.clock, on=config.users)
         self._cluster_view = ClusterView(
             config.cluster, {group.name: dict(group.members) for group in config.groups}
         )
@@ -245,7 +242,7 @@ class Member:
                 self._coordinators[name],
                 Grants(messaging.view, self._cluster_view, self._channels),
                 self._groups[name].snapshots,
-                is_secure=self._tls is not None,
+                security=security_of(config),
             )
             for name, messaging in messagings.items()
         }
@@ -399,10 +396,7 @@ def run_member(config: MemberConfig) -> int:
     flight = FlightDump(recorder, SystemClock(), config.folder, about)
     set_up_logs(config.log, note=recorder.note, cluster=config.cluster, member=config.member)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    _warn_of_open_folders(config)
-    if config.security is Security.OFF:
-        why = "whoever reaches this member's ports may read and write everything"
-        structlog.get_logger().warning("security is off", reason=why, remedy="set tls.folder")
+    warn_of_openness(config)
 
     def serving() -> None:
         flight.is_serving = True
@@ -410,7 +404,7 @@ def run_member(config: MemberConfig) -> int:
 
     code: int = Exit.BUG
     try:
-        tls = _tls_of(config)
+        tls = tls_of(config)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.get_loop().add_signal_handler(signal.SIGUSR2, flight.begin, "asked for")
             code = STARTS_ANEW
@@ -432,34 +426,6 @@ def run_member(config: MemberConfig) -> int:
         flight.at_end(f"{type(error).__name__}: {error}")
         raise
     return code
-
-
-def _warn_of_open_folders(config: MemberConfig) -> None:
-    """Say which data folders other users of the machine may look into.
-
-    A member makes its folders for its own user alone; one that was there before keeps its mode.
-    """
-    for group in config.groups:
-        with contextlib.suppress(OSError):  # it is made at the start
-            mode = stat.S_IMODE(os.stat(group.folder).st_mode)
-            if mode & 0o077:
-                structlog.get_logger().warning(
-                    "data folder is open to other users of the machine",
-                    folder=str(group.folder),
-                    mode=f"{mode:04o}",
-                    remedy=f"chmod 700 {shlex.quote(str(group.folder))}",
-                )
-
-
-def _tls_of(config: MemberConfig) -> TlsFolder | None:
-    """Return the files for TLS, if there is a folder; TlsError when they cannot be used."""
-    if not config.tls.is_on:
-        return None
-
-    def problem(reason: str) -> None:
-        structlog.get_logger().warning("changed TLS files are not used", reason=reason)
-
-    return TlsFolder(str(config.tls.folder), problem)
 
 
 async def serve(

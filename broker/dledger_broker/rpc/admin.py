@@ -105,8 +105,8 @@ async def group_status(call: Call, _request: pb.StatusRequest) -> pb.StatusReply
     """Return what this member knows of itself and its group, also before the group has formed."""
     group = call.group
     problem = group.follower.problem if group.follower is not None else ""
-    view, is_secure = group.messaging.view, group.is_secure
-    return status_reply(view, group.flush_mode, problem, is_secure=is_secure)
+    view = group.messaging.view
+    return status_reply(view, group.flush_mode, problem, security=group.security)
 
 
 async def scrub(call: Call, request: pb.ScrubRequest) -> pb.ScrubReply:

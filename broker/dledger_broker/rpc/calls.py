@@ -94,8 +94,8 @@ class HostedGroup:
     """Asks coordinators what they granted; None in tests that need none."""
     snapshots: Snapshots | None = None
     """Keeps the snapshots of this member; None in tests that need none."""
-    is_secure: bool = False
-    """With TLS: only holders of a certificate connect."""
+    security: str = "off"
+    """As `Status` says it."""
 
 
 def group_named(groups: Mapping[str, HostedGroup], name: str) -> HostedGroup:

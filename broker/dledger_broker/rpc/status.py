@@ -14,7 +14,7 @@ LEFT_SHOWN_MAX: Final = 10
 
 
 def status_reply(
-    view: GroupView, flush_mode: str, topics_problem: str = "", *, is_secure: bool = False
+    view: GroupView, flush_mode: str, topics_problem: str = "", *, security: str = "off"
 ) -> pb.StatusReply:
     """Return what this member knows at this moment."""
     names, log, machine = view.names, view.log, view.machine
@@ -51,7 +51,7 @@ def status_reply(
         endangered=view.endangered(),
         disk_free_bytes=log.space.free_bytes,
         scrub=_scrub(view.findings),
-        security="on" if is_secure else "off",
+        security=security,
     )
 
 

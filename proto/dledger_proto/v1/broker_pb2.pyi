@@ -1718,7 +1718,7 @@ class StatusReply(_message.Message):
     disk_free_bytes: _builtins.int
     """of the disk that holds the log"""
     security: _builtins.str
-    """"on": only holders of a certificate connect; "off"; empty: not said"""
+    """"on": only holders of a certificate connect; "users": and log in; "off"; empty: not said"""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberProgress]: ...
     @_builtins.property
