@@ -130,8 +130,8 @@ class MemberStatus:
     """The clock was more than 1 s off and not within 0.5 s since: the member does not lead."""
     version: str
     security: str
-    """`on`: only holders of a certificate connect to it (TLS). `users`: and log in. `off`. Empty: an
-    older program."""
+    """`on`: only holders of a certificate connect to it (TLS). `users`: and they log in. `off`.
+    Empty: an older program."""
 
 
 @dataclass(frozen=True, slots=True)

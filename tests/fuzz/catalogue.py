@@ -10,6 +10,7 @@ from tests.fuzz.targets import (
     entries,
     exports,
     frames,
+    logins,
     peers,
     small,
     state,
@@ -19,6 +20,7 @@ from tests.fuzz.targets import (
 TARGETS: Final[Sequence[Target]] = (
     *batches.TARGETS, *frames.TARGETS, *entries.TARGETS, *peers.TARGETS, *small.TARGETS,
     *state.TARGETS, *calls.TARGETS, *exports.TARGETS, *texts.TARGETS,
+    *logins.TARGETS,
 )  # fmt: skip
 
 assert len({target.name for target in TARGETS}) == len(TARGETS), "names are unique"

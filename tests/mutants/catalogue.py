@@ -33,6 +33,7 @@ from tests.mutants.edges.flight_bugs import FLIGHT_BUGS
 from tests.mutants.edges.parser_bugs import PARSER_BUGS
 from tests.mutants.mutant import Mutant
 from tests.mutants.security.exposure_bugs import EXPOSURE_BUGS
+from tests.mutants.security.login_bugs import LOGIN_BUGS
 from tests.mutants.security.tls_bugs import TLS_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
@@ -41,7 +42,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *FORGETTING_BUGS, *TRUST_BUGS, *LINK_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *CONSUMER_BUGS, *COORDINATION_BUGS, *GROUP_BUGS, *TIMER_BUGS,
     *PROGRESS_BUGS, *SCHEDULE_BUGS, *EXPIRY_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,
-    *TLS_BUGS, *EXPOSURE_BUGS, *PARSER_BUGS, *FLIGHT_BUGS,
+    *TLS_BUGS, *LOGIN_BUGS, *EXPOSURE_BUGS, *PARSER_BUGS, *FLIGHT_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"

@@ -1,5 +1,6 @@
 """Known bugs of who may do what.
 
 exposure_bugs  Known bugs of which processes start without TLS
+login_bugs     Known bugs of logins, and of the gate before each call
 tls_bugs       Known bugs of whom a process takes for whom, by its certificate
 """

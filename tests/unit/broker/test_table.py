@@ -129,6 +129,11 @@ def gated(*users: User) -> Calls:
     return Calls({"g": HostedGroup(core)}, admission(), cast("Channels", None), clock, gate=gate)
 
 
+def test_nobody_creates_a_topic_without_a_login() -> None:
+    (row,) = (row for row in ROWS if row.name == "CreateTopic")
+    test_nobody_calls_without_a_login(row)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
 def test_nobody_calls_without_a_login(row: Row[Any, Any]) -> None:
     """Also what needs no right: who calls is asked first. A login itself is the exception."""

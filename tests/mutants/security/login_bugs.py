@@ -1,0 +1,130 @@
+"""Known bugs of logins, and of the gate before each call."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.rewrite import Edit
+
+LOGINS: Final = "unit.security.test_logins"
+GATE: Final = "unit.security.test_gate"
+TABLE: Final = "unit.broker.test_table"
+SCRAM: Final = "unit.login.test_scram"
+INSIDE: Final = "dledger_broker.security"
+
+LOGIN_BUGS: Final[Sequence[Mutant]] = (
+    Mutant(
+        "a-token-opens-from-anywhere",
+        "a token is not bound to the connection that it was given to",
+        [
+            Edit(
+                f"{INSIDE}.logins:Logins.user_of",
+                "if login is not None and login.peer == peer and "
+                "login.until > self._clock.monotonic():",
+                "if login is not None and login.until > self._clock.monotonic():",
+            )
+        ],
+        [f"{LOGINS}.test_a_token_opens_nothing_from_another_connection"],
+    ),
+    Mutant(
+        "a-proof-logs-in-twice",
+        "a proof that was used is taken again",
+        [
+            Edit(
+                f"{INSIDE}.logins:Logins.finish",
+                "proof = self._proofs.pop(final.nonce, None)",
+                "proof = self._proofs.get(final.nonce, None)",
+            )
+        ],
+        [f"{LOGINS}.test_a_proof_is_taken_once_and_from_its_connection"],
+    ),
+    Mutant(
+        "a-changed-secret-ends-nothing",
+        "who logged in with an older secret stays",
+        [
+            Edit(
+                f"{INSIDE}.logins:_is_still",
+                "return now is not None and now.credentials == before.credentials",
+                "return now is not None",
+            )
+        ],
+        [f'{LOGINS}.test_a_token_ends_with_what_it_was_given_for:"secret"'],
+    ),
+    Mutant(
+        "any-proof-proves",
+        "the proof of a login is not compared with the stored key",
+        [
+            Edit(
+                "dledger_proto.login.scram:proves",
+                "return hmac.compare_digest(hashlib.sha256(client_key).digest(), keys.stored_key)",
+                "return True",
+            )
+        ],
+        [f"{SCRAM}.test_another_secret_proves_nothing"],
+    ),
+    Mutant(
+        "anybody-passes-for-a-member",
+        "a client does not ask the member to prove that it knows the user",
+        [
+            Edit(
+                "dledger_proto.login.scram:ClientLogin.check",
+                "if not self._expected or not hmac.compare_digest(shown, self._expected):",
+                "if not self._expected:",
+            )
+        ],
+        [f"{SCRAM}.test_a_member_that_does_not_know_the_user_is_found_out"],
+    ),
+    Mutant(
+        "the-first-policy-wins",
+        "a denial does not win over a permission that stands behind it",
+        [
+            Edit(
+                f"{INSIDE}.deciding:may",
+                "if not policy.allows:",
+                "if not policy.allows and not allowed:",
+            )
+        ],
+        [f"{GATE}.test_a_denial_wins_wherever_it_stands"],
+    ),
+    Mutant(
+        "a-refusal-tells-what-exists",
+        "who may do nothing with a topic is told that it may not",
+        [
+            Edit(
+                f"{INSIDE}.gate:_UserCaller._refusal",
+                "if need.not_found and (of.name == UNKNOWN or not is_known):",
+                "if False:",
+            )
+        ],
+        [f"{GATE}.test_what_a_caller_may_not_know_does_not_exist"],
+    ),
+    Mutant(
+        "rights-are-those-of-the-login",
+        "what a user may is remembered from when it logged in",
+        [
+            Edit(
+                f"{INSIDE}.gate:Gate.decides",
+                "if known is not None and known[0] is user:",
+                "if known is not None:",
+            ),
+            Edit(
+                f"{INSIDE}.gate:Gate.decides",
+                "key = id(user), host, action, resource",
+                "key = 0, host, action, resource",
+            ),
+        ],
+        [f"{GATE}.test_a_stream_feels_a_change_at_its_next_frame"],
+    ),
+    Mutant(
+        "a-call-is-not-asked-who-makes-it",
+        "unary calls pass the gate without a login",
+        [
+            Edit(
+                "dledger_broker.rpc.calls:Calls._admit",
+                "if row.rule is rules.BEFORE_LOGIN:",
+                "if True:",
+            )
+        ],
+        [f"{TABLE}.test_nobody_creates_a_topic_without_a_login"],
+    ),
+)
