@@ -45,6 +45,7 @@ from dledger.state.tables import KEY_U32, KEY_U64, PREFIX, Table, after
 from dledger.state.timers.schedule_table import LAST_DUE, decode_schedule
 from dledger.state.timers.table import WAITING_KEY, decode_timer
 from dledger.state.topics.table import CONTROL_KEY, FLOOR_KEY, decode_topic
+from dledger.state.users.table import META_VALUE, USER_VALUE
 from dledger.state.values import Origin
 from dledger.store.lmdb_check import is_new
 from dledger.store.lmdb_rows import DATA_FILE, DamagedPages, NewerPages, PageFile, Walk
@@ -358,6 +359,14 @@ def _record(form: Record, value: bytes) -> Fields:
     return {name: shown(getattr(found, name)) for name, _ in form.fields}
 
 
+def _user(key: bytes, value: bytes) -> tuple[str, Fields]:
+    return key.decode(), _record(USER_VALUE, value)
+
+
+def _user_meta(_key: bytes, value: bytes) -> tuple[str, Fields]:
+    return "users", _record(META_VALUE, value)
+
+
 def _hold(key: bytes, value: bytes) -> tuple[str, Fields]:
     offset, until_ms = HOLD_VALUE.unpack(value)
     return _queue_and_name(key), {"offset": offset, "until_ms": until_ms}
@@ -462,6 +471,8 @@ _DECODERS: Final[Mapping[Table, _Decoder]] = {
     Table.FAILURE_WAVE: _failure_wave,
     Table.GROUP_USE: _group_use,
     Table.COMPACTED: _compacted,
+    Table.USER: _user,
+    Table.USER_META: _user_meta,
     Table.CONSUMER: _consumer,
     Table.GRANT: _grant,
     Table.GROUP_EPOCHS: _group_epochs,

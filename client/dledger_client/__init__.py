@@ -77,6 +77,8 @@ from dledger_client.errors import (
     Unavailable,
     UnknownOutcome,
     UnreadableData,
+    UserExists,
+    UserNotFound,
 )
 from dledger_client.latency import TABLE_4X, TABLE_5X, LatencyTable
 from dledger_client.model import (
@@ -202,6 +204,8 @@ __all__ = [
     "Unavailable",
     "UnknownOutcome",
     "UnreadableData",
+    "UserExists",
+    "UserNotFound",
     "WaitingTimer",
     "__version__",
     "by_groups",

@@ -183,6 +183,14 @@ class ConsumerConflict(NotStored):
     """The consumer does not fit the others of its group: topics, order or their number differ."""
 
 
+class UserNotFound(NotStored):
+    """No such user."""
+
+
+class UserExists(NotStored):
+    """A user of this name exists and is another."""
+
+
 class ClientClosed(NotStored):
     """You closed this client; what was waiting was not sent (CLOSED). A new one is needed."""
 
@@ -242,6 +250,8 @@ _CLASSES: dict[Code, type[ClientError]] = {
     Code.SESSION_ENDED: ConsumerFenced,
     Code.TOO_MANY_TIMERS: Overloaded,
     Code.UNAUTHENTICATED: Unauthenticated,
+    Code.USER_NOT_FOUND: UserNotFound,
+    Code.USER_EXISTS: UserExists,
     Code.UNKNOWN_PRODUCER: ProducerRejected,
     Code.STALE_EPOCH: ProducerFenced,
     Code.SEQUENCE_GAP: ProducerRejected,

@@ -18,9 +18,9 @@ from dledger.state.progress.row import Progress
 from dledger.state.progress.wave import Pause
 from dledger.state.queues.carry import walk
 from dledger.state.queues.table import Queue
-from dledger.state.state import State
 from dledger.state.timers.schedule_table import schedule_id_of
 from dledger.state.topics.commands import ForgetTopics
+from dledger.state.users.queries import UserQueries
 from dledger.state.values import (
     Carried,
     Compactable,
@@ -56,11 +56,8 @@ KEY_PLACES_MAX: Final = 16 * KEY_HITS_MAX
 """Places that one lookup looks at; places outside the time window count too."""
 
 
-class Queries:
+class Queries(UserQueries):
     """What may be asked of one group's state."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
 
     # Topics.
 

@@ -276,6 +276,22 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
+class UserChanged:
+    """The user is as the command says."""
+
+    name: str
+    revision: int
+    """Of the list of users now."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsersImported:
+    """The range is as the command says; the newest list that is known as a whole."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class FormatLevelSet:
     """From now on a leader may propose commands up to this level."""
 
@@ -311,5 +327,7 @@ Result = (
     | SessionsEnded
     | Assigned
     | GivenBack
+    | UserChanged
+    | UsersImported
     | FormatLevelSet
 )

@@ -28,6 +28,7 @@ from dledger.state.timers.schedule_table import ScheduleTable
 from dledger.state.timers.table import TARGET_AT, TimerTable
 from dledger.state.topics.sweep import TopicSweep
 from dledger.state.topics.table import TopicTable
+from dledger.state.users.table import UserTable
 from dledger.state.values import Topic
 from dledger.store.store import StateStore
 from dledger_proto.errors import Code, DledgerError
@@ -54,6 +55,7 @@ class State:
         self.time = CountedTime(writer)
         self.usage = UsageTable(writer, self.time)
         self.topics = TopicTable(writer, self.time, self.usage)
+        self.users = UserTable(writer)
         self.garbage = Garbage(writer)
         self.copies = Copies(writer, self.garbage)
         self.queues = QueueTable(writer, self.topics.live_ids(), self.copies)

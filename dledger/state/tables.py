@@ -54,6 +54,8 @@ class Table(enum.IntEnum):
     FAILURE_WAVE = 0x45
     GROUP_USE = 0x46
     COMPACTED = 0x47
+    USER = 0x48
+    USER_META = 0x49
     PRODUCER = 0x50
     PRODUCER_ACTIVITY = 0x51
     PRODUCER_QUEUE = 0x52

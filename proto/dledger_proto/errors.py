@@ -76,6 +76,8 @@ class Code(enum.IntEnum):
     GROUP_PAUSED = 341
     # 35x: users.
     UNAUTHENTICATED = 350
+    USER_NOT_FOUND = 351
+    USER_EXISTS = 352
     # 4xx: idempotent producers.
     UNKNOWN_PRODUCER = 400
     STALE_EPOCH = 401
@@ -157,6 +159,8 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.TOO_MANY_TIMERS: _later("as many timers are waiting as may wait; let some fire first"),
     Code.GROUP_PAUSED: _later("the consumer group is paused: resume it when its cause is gone"),
     Code.UNAUTHENTICATED: _no("nobody has logged in who may make this call"),
+    Code.USER_NOT_FOUND: _no("no such user"),
+    Code.USER_EXISTS: _no("a user of this name exists and is another"),
     Code.UNKNOWN_PRODUCER: _no("the producer id is not registered or has expired"),
     Code.STALE_EPOCH: _no("a newer epoch of this producer is registered"),
     Code.SEQUENCE_GAP: _no("the batch does not follow the producer's last sequence"),

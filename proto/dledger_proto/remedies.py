@@ -26,6 +26,7 @@ _REMEDIES: Final[Mapping[Code, str]] = {
     Code.TOO_MANY_TOPICS: "see: dledger topic list, and delete those that nobody needs",
     Code.HELD: "it ends by itself; see: dledger hold list; to end it now: dledger hold release",
     Code.UNAUTHENTICATED: "name a user and its secret: DLEDGER_USER, DLEDGER_SECRET_FILE",
+    Code.USER_NOT_FOUND: "see: dledger acl user list",
     Code.NO_PERMISSION: "see what the user may do: dledger acl user show",
     Code.INTERNAL: "report it with the members' logs, which say more",
 }

@@ -31,12 +31,14 @@ from dledger.state.queues import carry, compact, expire, holds, trim
 from dledger.state.timers import commands as timers
 from dledger.state.timers import schedules
 from dledger.state.topics import commands as topics
+from dledger.state.users import commands as users
 from dledger_proto.errors import Code, DledgerError
 
 COMMAND_VERSION: Final = 1
 MODULES: Final = (
     format_level, topics, trim, expire, carry, compact, holds, registration, expiry, commits, start,
     claims, wave, failures, dead_letters, groups, membership, granting, timers, schedules,
+    users,
 )  # fmt: skip
 """Every command is declared in one of these."""
 

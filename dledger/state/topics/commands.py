@@ -216,12 +216,9 @@ class ImportTopic(Command[TopicChanged]):
         """Take over the topic unless a newer decision is known (D1)."""
         topic, topics = self.topic, state.topics
         check_topic(topic)
-        if topics.control_id not in (b"", self.control_id):
-            return Refused(
-                Code.WRONG_GROUP,
-                f"topic {topic.name}: decided by control group {self.control_id.hex()}, topics "
-                f"here are those of {topics.control_id.hex()}",
-            )
+        foreign = topics.foreign(self.control_id)
+        if foreign:
+            return Refused(Code.WRONG_GROUP, f"topic {topic.name}: {foreign}")
         known = topics.find(topic.topic_id)
         if known is not None and topic.control_index == known.control_index:
             return TopicChanged(known)

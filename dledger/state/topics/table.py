@@ -230,6 +230,15 @@ class TopicTable:
         self._changed.append(topic)
         self._writer.put(PREFIX[Table.TOPIC] + topic_id, encode_topic(topic))
 
+    def foreign(self, control_id: bytes) -> str:
+        """Say why nothing of this control group is taken over; empty when it is."""
+        if self._control_id in (b"", control_id):
+            return ""
+        return (
+            f"decided by control group {control_id.hex()}, topics here are those of "
+            f"{self._control_id.hex()}"
+        )
+
     def follow(self, control_id: bytes) -> None:
         """Take over decisions of this control group, and of no other from now on."""
         if not self._control_id:

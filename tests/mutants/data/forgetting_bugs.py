@@ -128,9 +128,9 @@ FORGETTING_BUGS: Final[Sequence[Mutant]] = (
         "a control group formed anew under the same name deletes topics it never heard of (D1)",
         [
             Edit(
-                "dledger.state.topics.commands:ImportTopic.apply",
-                'if topics.control_id not in (b"", self.control_id):',
-                "if False:",
+                "dledger.state.topics.table:TopicTable.foreign",
+                'if self._control_id in (b"", control_id):',
+                "if True:",
             )
         ],
         [f"{FORGETTING}.test_decisions_of_another_control_group_change_nothing"],

@@ -48,6 +48,8 @@ from dledger.state.topics.commands import (
     ImportTopic,
     UpdateTopic,
 )
+from dledger.state.users.commands import DeleteUser, ImportUsers, PutMode, PutUser
+from dledger.state.users.values import Credentials, Match, Policy, ResourceKind, User
 from dledger.state.values import LayoutPart, Retention, Topic, TopicType
 from dledger_proto.errors import Code, DledgerError
 
@@ -73,6 +75,20 @@ SHOWN_SETTINGS = (
     "pause_failures=4 pause_share=6 paused=True)"
 )
 TOPIC = Topic(A, "t", TopicType.FIFO, 3, LAYOUT, 5, 6, 4, 77, True)
+
+USER = User(
+    "u", Credentials(A, 4_096, A * 2, B * 2), True, False,
+    (Policy(ResourceKind.GROUP, Match.PREFIX, "g", 3, False, ("10.0.0.0/8",)),),
+)  # fmt: skip
+HEX_USER = (
+    "0100" + "75" + "10000000" + HEX_A + "00100000" + "20000000" + HEX_A * 2 + "20000000"
+    + HEX_B * 2 + "01" + "00" + "0100" + "03" + "02" + "0100" + "67" + "03" + "00" + "0100"
+    + "0a00" + "31302e302e302e302f38"
+)  # fmt: skip
+SHOWN_USER = (
+    "(name=u credentials=(kept) is_admin=True is_enabled=False policies=(kind=GROUP match=PREFIX "
+    "pattern=g actions=3 allows=False networks=10.0.0.0/8))"
+)
 
 GOLDEN: list[tuple[Command[object], str, str]] = [
     (
@@ -239,6 +255,17 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         DeleteSchedule(A, "s"),
         "1701" + HEX_A + "0100" + "73",
         f"DeleteSchedule topic_id={HEX_A} name=s",
+    ),
+    (
+        PutUser(PutMode.CHANGE, USER),
+        "1801" + "01" + HEX_USER,
+        f"PutUser mode=CHANGE user={SHOWN_USER}",
+    ),
+    (DeleteUser("u"), "1901" + "0100" + "75", "DeleteUser name=u"),
+    (
+        ImportUsers("a", "", (USER,), 258, B),
+        "1a01" + "0100" + "61" + "0000" + "0100" + HEX_USER + "0201000000000000" + HEX_B,
+        f"ImportUsers first=a end= users={SHOWN_USER} revision=258 control_id={HEX_B}",
     ),
     (SetFormatLevel(1), "0b01" + "01000000", "SetFormatLevel level=1"),
     (
