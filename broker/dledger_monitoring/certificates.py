@@ -8,14 +8,15 @@ A process goes on with a certificate that has ended: others refuse it, and only 
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cryptography import x509
 
 from dledger_monitoring.series import Series, Sheet, gauge
-from dledger_proto.network.tls import Keys, TlsFolder
+from dledger_proto.network.tls import Keys, TlsError, TlsFolder, is_proof_host, proof_host
 from dledger_proto.network.tls_files import AUTHORITY, CERTIFICATE
 
 DAY_SECONDS: Final = 86_400.0
@@ -41,7 +42,9 @@ class Certificate:
     names: tuple[str, ...]
     """URIs, those of `dledger_proto.network.tls` among them."""
     hosts: tuple[str, ...]
-    """Host names, then addresses."""
+    """Host names, then addresses; without proofs."""
+    proofs: frozenset[str]
+    """Host names that prove names (`dledger_proto.network.tls.proof_host`)."""
     starts: dt.datetime
     ends: dt.datetime
 
@@ -72,19 +75,36 @@ def certificates_in(pem: bytes) -> list[Certificate]:
     return [_said(each) for each in x509.load_pem_x509_certificates(pem)]
 
 
+def check_names(tls: TlsFolder, names: Iterable[str]) -> None:
+    """Check that the certificate of a server proves its names; TlsError says what is missing."""
+    path = os.path.join(tls.path, CERTIFICATE)
+    try:
+        said = certificates_in(tls.current().certificate)[0]
+    except ValueError as error:
+        raise TlsError(f"{path}: cannot be read: {error}") from error
+    for name in names:
+        if name not in said.names:
+            held = ", ".join(said.names) or "no name of dledger"
+            raise TlsError(f"{path}: is of {held}, must be of {name}")
+        if proof_host(name) not in said.proofs:
+            raise TlsError(f"{path}: proves no {name}, must have the DNS name {proof_host(name)}")
+
+
 def _said(certificate: x509.Certificate) -> Certificate:
     try:
         said = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         said = x509.SubjectAlternativeName([])
-    hosts = (
-        *said.get_values_for_type(x509.DNSName),
-        *map(str, said.get_values_for_type(x509.IPAddress)),
-    )
+    hosts = said.get_values_for_type(x509.DNSName)
+    proofs = frozenset(host for host in hosts if is_proof_host(host))
     return Certificate(
         certificate.subject.rfc4514_string(),
         tuple(said.get_values_for_type(x509.UniformResourceIdentifier)),
-        hosts,
+        (
+            *(host for host in hosts if host not in proofs),
+            *map(str, said.get_values_for_type(x509.IPAddress)),
+        ),
+        proofs,
         certificate.not_valid_before_utc,
         certificate.not_valid_after_utc,
     )

@@ -290,13 +290,15 @@ def test_a_member_without_its_files_does_not_start(tmp_path: Path) -> None:
 
 async def a_member_without_its_files(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, secure=True, start=False) as cluster:
-        name = cluster.members[0].name
-        (tmp_path / "tls" / name / "tls.key").unlink()
-        cluster.local.start(name)
-        process = cluster.local.processes[name]
-        code = await asyncio.to_thread(process.wait, 20)
-        assert code == Exit.BAD_INPUT
-        assert "tls.key" in cluster.local.log_text(name)
+        name, other = (member.name for member in cluster.members[:2])
+        shutil.copytree(tmp_path / "tls" / other, tmp_path / "tls" / name, dirs_exist_ok=True)
+        for expected in (f"must be of dledger://local/member/{cluster.local.group}", "tls.key"):
+            cluster.local.start(name)
+            process = cluster.local.processes[name]
+            code = await asyncio.to_thread(process.wait, 20)
+            assert code == Exit.BAD_INPUT
+            assert expected in cluster.local.log_text(name)
+            (tmp_path / "tls" / name / "tls.key").unlink(missing_ok=True)
         assert "Traceback" not in cluster.local.log_text(name)
 
 

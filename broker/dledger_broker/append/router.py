@@ -25,6 +25,7 @@ from dledger_broker.group.group_view import GroupNames
 from dledger_broker.metrics.meters import GroupMeters
 from dledger_proto.batch.header import TOPIC_ID_AT
 from dledger_proto.errors import Code, Outcome
+from dledger_proto.network.tls import Callee
 from dledger_proto.rpc.frames import AnswerRow
 
 PARKED_TICK_SECONDS: Final = 0.02
@@ -67,8 +68,8 @@ class PendingBatch:
 _NOTHING: Final = memoryview(b"")
 
 
-Forward = Callable[[str, Sequence[PendingBatch]], None]
-"""Sends batches in order to the leader at an address; each is answered exactly once."""
+Forward = Callable[[Callee, Sequence[PendingBatch]], None]
+"""Sends batches in order to the leader; each is answered exactly once."""
 
 
 class AppendRouter:
@@ -143,8 +144,7 @@ class AppendRouter:
             self._propose(items, forwarded=False)
         elif leadership.leader not in (None, self._names.member) and not self._stopping:
             assert leadership.leader is not None
-            address = self._names.addresses.get(MemberId(leadership.leader), "")
-            self._forward(address, items)
+            self._forward(self._names.callee(MemberId(leadership.leader)), items)
         else:
             self._park(items)
 

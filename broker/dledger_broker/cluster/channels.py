@@ -11,7 +11,7 @@ from typing import Final
 import grpc.aio
 
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
-from dledger_proto.network.tls import TlsFolder
+from dledger_proto.network.tls import Callee, TlsFolder
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import ChannelTable
 
@@ -49,8 +49,19 @@ async def connected(channel: grpc.aio.Channel) -> None:
             await channel.channel_ready()
 
 
-class Channels(ChannelTable):
-    """The channels of a member to the others, and to name servers."""
+class Channels:
+    """The channels of a member to the others, and to name servers.
+
+    With TLS nothing of a call leaves before the certificate has named its callee.
+    """
 
     def __init__(self, tls: TlsFolder | None = None) -> None:
-        super().__init__(client_options(), tls)
+        self._table = ChannelTable(client_options(), tls)
+
+    def to(self, callee: Callee) -> grpc.aio.Channel:
+        """Return the channel to a process."""
+        return self._table.to(callee.address, callee.name)
+
+    async def close(self) -> None:
+        """Close all."""
+        await self._table.close()

@@ -21,6 +21,7 @@ from dledger_broker.append.router import PendingBatch
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import FRAME_ROWS_MAX, FRAME_SIZE_TARGET
+from dledger_proto.network.tls import Callee
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.frames import encode_append, parse_answers
 
@@ -46,26 +47,26 @@ class AppendForwarder:
         self._streams: dict[_ForwardStream, None] = {}
         """All streams, the oldest first, also those that were replaced and still drain."""
 
-    def send(self, address: str, items: Sequence[PendingBatch]) -> None:
+    def send(self, leader: Callee, items: Sequence[PendingBatch]) -> None:
         """See `router.Forward`. A change of leader begins a new stream; the old one drains."""
         stream = self._stream
-        if stream is None or stream.address != address or stream.is_over:
+        if stream is None or stream.leader != leader or stream.is_over:
             if stream is not None:
                 stream.finish()
             try:
-                stream = self._open(address)
+                stream = self._open(leader)
             except grpc.aio.UsageError as error:  # the channels are closed: the process ends
                 for item in items:
-                    item.refuse(Code.NOT_PROPOSED, f"not forwarded to {address}: {error}")
+                    item.refuse(Code.NOT_PROPOSED, f"not forwarded to {leader}: {error}")
                 return
             self._stream = stream
         stream.send(items)
 
-    def _open(self, address: str) -> "_ForwardStream":
-        call: raw.RawStreamCall = raw.raw_stream(self._channels.to(address), raw.APPEND)(
+    def _open(self, leader: Callee) -> "_ForwardStream":
+        call: raw.RawStreamCall = raw.raw_stream(self._channels.to(leader), raw.APPEND)(
             metadata=((GROUP_KEY, self._group), (FORWARDED_KEY, "1")), wait_for_ready=False
         )
-        stream = _ForwardStream(address, call, self._clock, self._reroute, self._forget)
+        stream = _ForwardStream(leader, call, self._clock, self._reroute, self._forget)
         self._streams[stream] = None
         return stream
 
@@ -88,13 +89,13 @@ class _ForwardStream:
 
     def __init__(
         self,
-        address: str,
+        leader: Callee,
         call: raw.RawStreamCall,
         clock: Clock,
         reroute: Callable[[Sequence[PendingBatch]], None],
         ended: Callable[["_ForwardStream"], None],
     ) -> None:
-        self.address = address
+        self.leader = leader
         self.is_over = False
         self._call = call
         self._clock = clock
@@ -107,11 +108,11 @@ class _ForwardStream:
         self._finishing = False
         self._reason = _ENDED
         self._bug: BaseException | None = None
-        self._log = structlog.get_logger().bind(address=address)
+        self._log = structlog.get_logger().bind(address=leader.address)
         loop = asyncio.get_running_loop()
         self._loop = loop
-        self._writer = loop.create_task(self._write(), name=f"forward to {address}")
-        self._reader = loop.create_task(self._read(), name=f"forwarded answers of {address}")
+        self._writer = loop.create_task(self._write(), name=f"forward to {leader}")
+        self._reader = loop.create_task(self._read(), name=f"forwarded answers of {leader}")
         self._writer.add_done_callback(self._writer_ended)
         self._reader.add_done_callback(self._reader_ended)
 

@@ -184,29 +184,28 @@ class GroupExpiry:
 
     async def _ask(self, broker_group: str, group_ids: Sequence[bytes]) -> set[bytes] | None:
         """Return which consumer groups are unused in a broker group; None when it does not say."""
-        place = self._cluster.place(broker_group)
         request = pb.CheckUnusedGroupsRequest(group_ids=group_ids, unused_ms=self._expiry_ms)
         data, metadata = request.SerializeToString(), ((GROUP_KEY, broker_group),)
         clock = self._view.clock
         until = clock.monotonic() + ASK_SECONDS
         problem = "no member of it is known here"
-        for address in place.where_to_ask() if place is not None else []:
+        for member in self._cluster.members(broker_group):
             left = until - clock.monotonic()
             if left <= 0:
                 break
-            unary = raw.raw_unary(self._channels.to(address), CHECK_METHOD)
+            unary = raw.raw_unary(self._channels.to(member), CHECK_METHOD)
             try:
                 answer = await unary(data, timeout=left, metadata=metadata)
                 reply = pb.CheckUnusedGroupsReply.FromString(answer)
             except grpc.aio.AioRpcError as error:
-                problem = f"{address}: {error.code().name} {error.details()}"
+                problem = f"{member}: {error.code().name} {error.details()}"
             except DecodeError as error:
-                problem = f"{address}: {error}"
+                problem = f"{member}: {error}"
             else:
                 if len(reply.unused) == len(group_ids):
                     pairs = zip(group_ids, reply.unused, strict=True)
                     return {group_id for group_id, unused in pairs if unused}
-                problem = f"{address}: {len(reply.unused)} answers to {len(group_ids)} questions"
+                problem = f"{member}: {len(reply.unused)} answers to {len(group_ids)} questions"
         self._tell("ask", broker_group=broker_group, reason=problem)
         return None
 

@@ -21,6 +21,7 @@ from dledger_broker.process.tasks import start_running
 from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_namesrv.chunks import chunks_of
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
+from dledger_proto.network.tls import Callee, name_server_name
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.routes_pb2 import Registration, RegistrationAnswer
@@ -40,6 +41,7 @@ class Registrar:
         heartbeat_seconds: float,
     ) -> None:
         self._name_server = name_server
+        self._callee = Callee(name_server, name_server_name(view.names.cluster))
         self._view = view
         self._channels = channels
         self._heartbeat = heartbeat_seconds
@@ -71,7 +73,7 @@ class Registrar:
 
     async def _run(self) -> None:
         while True:
-            channel = self._channels.to(self._name_server)
+            channel = self._channels.to(self._callee)
             call = raw.raw_stream(channel, REGISTER_METHOD)()
             reader = asyncio.get_running_loop().create_task(self._read(call))
             try:

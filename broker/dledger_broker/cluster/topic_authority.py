@@ -206,14 +206,13 @@ class TopicAuthority:
                 return not await import_topics(local, topics, self._messaging.view.log.group_id)
             except DledgerError:
                 return False
-        place = self._cluster.place(group)
         last = topics[-1]  # whoever pulls takes over all that was decided
         request = pb.PullTopicsRequest(
             topic_id=last.topic_id, control_index=last.control_index
         ).SerializeToString()
-        for address in place.where_to_ask() if place is not None else ():
+        for member in self._cluster.members(group):
             try:
-                unary = raw.raw_unary(self._channels.to(address), PULL_METHOD)
+                unary = raw.raw_unary(self._channels.to(member), PULL_METHOD)
                 await unary(request, timeout=CARRY_SECONDS, metadata=((GROUP_KEY, group),))
             except grpc.aio.AioRpcError:
                 continue

@@ -27,6 +27,7 @@ from dledger_broker.process.tasks import start_running
 from dledger_broker.rpc.topic_proto import topic_from_proto
 from dledger_broker.usecases.messaging import Messaging, check_id
 from dledger_proto.errors import Code, DledgerError, invalid
+from dledger_proto.network.tls import Callee
 from dledger_proto.rpc import raw, status
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -166,16 +167,14 @@ class TopicFollower:
         if not view.leads:
             return str(view.not_leader())
         term = view.host.leadership.term
-        place = self._cluster.place(self._control_group)
-        addresses = place.where_to_ask() if place is not None else []
         problem = f"no member of the control group {self._control_group} is known here"
-        for address in addresses:
+        for member in self._cluster.members(self._control_group):
             try:
-                await self._follow_pages(address, term)
+                await self._follow_pages(member, term)
             except grpc.aio.AioRpcError as error:
-                problem = f"{address}: {status.from_rpc_error(error, write=False)}"
+                problem = f"{member}: {status.from_rpc_error(error, write=False)}"
             except (DledgerError, DecodeError, BadPage) as error:
-                problem = f"{address}: {error}"
+                problem = f"{member}: {error}"
             else:
                 problem = ""
                 break
@@ -195,7 +194,7 @@ class TopicFollower:
                 )
         self._problem = problem
 
-    async def _follow_pages(self, address: str, term: int) -> None:
+    async def _follow_pages(self, member: Callee, term: int) -> None:
         """Take over all that one member of the control group tells; raise what went wrong.
 
         The control group forgets old deletions. A group that does not know all decisions up to
@@ -208,7 +207,7 @@ class TopicFollower:
         cursor = b""
         told: set[bytes] = set()
         while True:
-            reply = await self._page(address, since, cursor)
+            reply = await self._page(member, since, cursor)
             if term != view.host.leadership.term:
                 raise view.not_leader()
             check_history(reply, queries.control_id, newest)
@@ -235,10 +234,10 @@ class TopicFollower:
             raise view.not_leader()
         self._complete_up_to = max(self._complete_up_to, reply.control_index)
 
-    async def _page(self, address: str, since: int, cursor: bytes) -> pb.ListTopicsReply:
+    async def _page(self, member: Callee, since: int, cursor: bytes) -> pb.ListTopicsReply:
         view = self._messaging.view
         request = pb.ListTopicsRequest(since_control_index=since, with_deleted=True, cursor=cursor)
-        unary = raw.raw_unary(self._channels.to(address), LIST_METHOD)
+        unary = raw.raw_unary(self._channels.to(member), LIST_METHOD)
         metadata = ((GROUP_KEY, self._control_group),)
         answer = await unary(request.SerializeToString(), timeout=PAGE_SECONDS, metadata=metadata)
         reply = pb.ListTopicsReply.FromString(answer)

@@ -21,6 +21,7 @@ from dledger_broker.cluster.channels import Channels, connected
 from dledger_broker.process.tasks import start_running
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
 from dledger_proto.names import NO_SUCH_TOPIC
+from dledger_proto.network.tls import Callee, member_name, name_server_name
 from dledger_proto.rpc import raw
 from dledger_proto.v1 import routes_pb2
 
@@ -35,12 +36,6 @@ class GroupPlace:
     addresses: dict[str, str] = field(default_factory=dict)
     leader: str = ""
     term: int = 0
-
-    def where_to_ask(self) -> list[str]:
-        """Return the addresses to try, the leader's first."""
-        first = self.addresses.get(self.leader)
-        others = [address for address in self.addresses.values() if address != first]
-        return others if first is None else [first, *others]
 
 
 class ClusterView:
@@ -61,6 +56,17 @@ class ClusterView:
         """Return where a group is; None when the process does not know it."""
         return self._groups.get(group)
 
+    def members(self, group: str) -> list[Callee]:
+        """Return whom to ask in a group, the leader first; nobody, when it is not known."""
+        place = self._groups.get(group)
+        if place is None:
+            return []
+        members = sorted(place.addresses.items(), key=lambda each: each[0] != place.leader)
+        return [
+            Callee(address, member_name(self._cluster, group, member))
+            for member, address in members
+        ]
+
     def start(self, name_servers: tuple[str, ...], channels: Channels) -> None:
         """Watch the routes of each name server."""
         for address in name_servers:
@@ -77,7 +83,7 @@ class ClusterView:
         request = routes_pb2.RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()
         lines = LineBudget()
         while True:
-            channel = channels.to(address)
+            channel = channels.to(Callee(address, name_server_name(self._cluster)))
             problem = ""
             try:
                 async for reply in raw.raw_read(channel, WATCH_METHOD)(request):

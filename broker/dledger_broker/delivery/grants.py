@@ -121,15 +121,14 @@ class Grants:
             return None
 
     async def _asked(self, coordinator: str, request: pb.CheckGrantsRequest) -> pb.CheckGrantsReply:
-        place = self._cluster.place(coordinator)
         data, metadata = request.SerializeToString(), ((GROUP_KEY, coordinator),)
         until = self._view.clock.monotonic() + ASK_SECONDS
         problem = "no member of it is known here"
-        for address in place.where_to_ask() if place is not None else []:
+        for member in self._cluster.members(coordinator):
             left = until - self._view.clock.monotonic()
             if left <= 0:
                 break
-            unary = raw.raw_unary(self._channels.to(address), CHECK_METHOD)
+            unary = raw.raw_unary(self._channels.to(member), CHECK_METHOD)
             try:
                 answer = await unary(data, timeout=left, metadata=metadata)
                 reply = pb.CheckGrantsReply.FromString(answer)
@@ -137,14 +136,14 @@ class Grants:
                 refusal = status.from_rpc_error(error, write=False)
                 if refusal.code is Code.CONSUMER_GROUP_NOT_FOUND:
                     raise refusal from None
-                problem = f"{address}: {refusal}"
+                problem = f"{member}: {refusal}"
             except DecodeError as error:
-                problem = f"{address}: {error}"
+                problem = f"{member}: {error}"
             else:
                 count = len(request.queues)
                 if (len(reply.granted), len(reply.wanted_ms)) == (count, count):
                     return reply
-                problem = f"{address}: {len(reply.granted)} answers to {count} questions"
+                problem = f"{member}: {len(reply.granted)} answers to {count} questions"
         raise DledgerError(
             Code.UNAVAILABLE, f"cannot ask broker group {coordinator} for its grant: {problem}"
         )

@@ -29,6 +29,7 @@ from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.group.topic_watch import TopicWatch
 from dledger_broker.metrics.meters import GroupMeters
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.network.tls import Callee, member_name
 
 BARRIER_RETRY_SECONDS: Final = 0.05
 ANSWER_BY: Final[ContextVar[float]] = ContextVar("answer_by", default=inf)
@@ -53,6 +54,11 @@ class GroupNames:
     clients: Mapping[MemberId, str]
     """Where clients reach the members. Hints and `leader_address` name these; routes carry both."""
     is_control: bool
+
+    def callee(self, member: MemberId) -> Callee:
+        """Return whom to call for a member."""
+        name = member_name(self.cluster, self.group, member)
+        return Callee(self.addresses.get(member, ""), name)
 
 
 @dataclass(slots=True)
@@ -118,10 +124,12 @@ class GroupView:
         leader = self.leader
         return self.names.clients.get(leader, "") if leader is not None else ""
 
-    def leader_peer_address(self) -> str:
-        """Return where members reach the leader; empty when none is known."""
+    def leader_callee(self) -> Callee | None:
+        """Return whom members call for the leader; None when none is known."""
         leader = self.leader
-        return self.names.addresses.get(leader, "") if leader is not None else ""
+        if leader is None or leader not in self.names.addresses:
+            return None
+        return self.names.callee(leader)
 
     def not_leader(self) -> DledgerError:
         """Return NOT_LEADER naming the leader, its address and the term."""

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -253,7 +254,7 @@ class Member:
             self._platform.clock,
             gate=self._gate,
             control_group=config.control_group,
-            control_addresses=self._control_addresses,
+            control_members=partial(self._cluster_view.members, config.control_group),
         )
         streams = Streams(calls, {name: runtime.router for name, runtime in self._groups.items()})
         routes = RouteWatch(
@@ -316,10 +317,6 @@ class Member:
                 config.consumer_groups.expiry_ms,
             )
         return topics, groups
-
-    def _control_addresses(self) -> list[str]:
-        place = self._cluster_view.place(self._config.control_group)
-        return place.where_to_ask() if place is not None else []
 
     async def _drain(self) -> bool:
         """Stop taking work, answer what waits, hand over, save, close (bounded by drain_ms).

@@ -11,8 +11,9 @@ import stat
 import structlog
 
 from dledger_broker.config.model import MemberConfig
+from dledger_monitoring.certificates import check_names
 from dledger_proto.network.exposure import Security
-from dledger_proto.network.tls import TlsFolder
+from dledger_proto.network.tls import TlsFolder, member_name
 
 
 def warn_of_openness(config: MemberConfig) -> None:
@@ -38,7 +39,11 @@ def tls_of(config: MemberConfig) -> TlsFolder | None:
     def problem(reason: str) -> None:
         structlog.get_logger().warning("changed TLS files are not used", reason=reason)
 
-    return TlsFolder(str(config.tls.folder), problem)
+    tls = TlsFolder(str(config.tls.folder), problem)
+    check_names(
+        tls, (member_name(config.cluster, each.name, config.member) for each in config.groups)
+    )
+    return tls
 
 
 def _warn_of_folders(config: MemberConfig) -> None:

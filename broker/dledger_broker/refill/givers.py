@@ -6,6 +6,7 @@ from random import Random
 from dledger.raft.links.greeting import LinkIdentity
 from dledger.types import MemberId
 from dledger_broker.group.group_view import GroupView
+from dledger_proto.network.tls import Callee
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class Giver:
     """Who gives, and how the member that asks greets it."""
 
     member: MemberId
-    address: str
+    callee: Callee
     greeting: tuple[tuple[str, str], ...]
 
 
@@ -23,4 +24,4 @@ def givers_of(view: GroupView, identity: LinkIdentity, random: Random) -> list[G
     peers = [member for member in names.addresses if member != names.member]
     random.shuffle(peers)
     peers.sort(key=lambda member: member == leader)
-    return [Giver(member, names.addresses[member], identity.greeting(member)) for member in peers]
+    return [Giver(member, names.callee(member), identity.greeting(member)) for member in peers]

@@ -283,7 +283,7 @@ class Refill:
 
     def _call(self, giver: Giver, method: str, request: bytes) -> raw.RawReadCall:
         self._counted_at = self._view.clock.monotonic()
-        channel = self._channels.to(giver.address)
+        channel = self._channels.to(giver.callee)
         return raw.raw_read(channel, method)(request, metadata=giver.greeting)
 
     async def _part(self, call: raw.RawReadCall, kind: type[Result]) -> Result | None:

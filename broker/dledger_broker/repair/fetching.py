@@ -34,7 +34,7 @@ async def fetch(channels: Channels, giver: Giver, damage: Damage) -> bytes:
         end_position=damage.end,
     )
     size = damage.end - damage.start
-    channel = channels.to(giver.address)
+    channel = channels.to(giver.callee)
     call = raw.raw_read(channel, raw.READ_ENTRIES)(
         request.SerializeToString(), metadata=giver.greeting
     )

@@ -38,6 +38,7 @@ from dledger_broker.security.rules import Rule
 from dledger_broker.snapshots.keeping import Snapshots
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError, invalid
+from dledger_proto.network.tls import Callee
 from dledger_proto.rpc import raw, status
 from dledger_proto.rpc.stall import within_stall_limit
 
@@ -246,7 +247,7 @@ class Calls:
         *,
         gate: Gate | None = None,
         control_group: str = "",
-        control_addresses: Callable[[], list[str]] = list,
+        control_members: Callable[[], list[Callee]] = list,
     ) -> None:
         self.groups = groups
         self.admission = admission
@@ -254,7 +255,7 @@ class Calls:
         self.gate = gate or open_gate(clock)
         self._channels = channels
         self._control_group = control_group
-        self._control_addresses = control_addresses
+        self._control_members = control_members
         self._log = structlog.get_logger()
 
     def method(self, row: Row[Any, Any]) -> raw.UnaryMethod:
@@ -333,10 +334,10 @@ class Calls:
                         raise
             if call.is_forwarded:
                 raise view.not_leader()
-            address = view.leader_peer_address()
-            if address and view.leader != view.names.member:
+            leader = view.leader_callee()
+            if leader is not None and view.leader != view.names.member:
                 metadata = (GROUP_KEY, view.names.group), (FORWARDED_KEY, "1")
-                return await self._forward(row, call, address, metadata, request)
+                return await self._forward(row, call, leader, metadata, request)
             left = call.seconds_left()
             if left <= 0:
                 raise view.no_leader()
@@ -351,8 +352,8 @@ class Calls:
             raise DledgerError(
                 Code.WRONG_GROUP, f"this member does not serve the control group {group}"
             )
-        for address in self._control_addresses()[:1]:
-            return await self._forward(row, call, address, ((GROUP_KEY, group),), request)
+        for member in self._control_members()[:1]:
+            return await self._forward(row, call, member, ((GROUP_KEY, group),), request)
         raise DledgerError(
             Code.UNAVAILABLE, f"this member knows no member of the control group {group}"
         )
@@ -361,12 +362,12 @@ class Calls:
         self,
         row: Row[Request, Reply],
         call: Call,
-        address: str,
+        member: Callee,
         metadata: raw.Metadata,
         request: Request,
     ) -> Reply:
         """Make the same call at another member, once; the other member's error is the answer."""
-        unary = raw.raw_unary(self._channels.to(address), row.path)
+        unary = raw.raw_unary(self._channels.to(member), row.path)
         try:
             answer = await unary(
                 request.SerializeToString(),

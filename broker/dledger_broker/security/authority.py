@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dledger_monitoring.certificates import Certificate, certificates_in
-from dledger_proto.network.tls import TlsError
+from dledger_proto.network.tls import TlsError, proof_host
 from dledger_proto.network.tls_files import AUTHORITY, CERTIFICATE, KEY
 
 AUTHORITY_FOLDER: Final = "authority"
@@ -132,6 +132,7 @@ class Authority:
         alternative = [
             *(x509.UniformResourceIdentifier(name) for name in wanted.names),
             *(_host(host) for host in wanted.hosts),
+            *(x509.DNSName(proof_host(name)) for name in wanted.names if wanted.hosts),
         ]
         certificate = (
             _begun(subject, self._certificate.subject, key, days, begins)

@@ -4,6 +4,8 @@ Owns: the three files and when changed ones are taken, the names of holders. Doe
 certificates (`dledger tls`), who may do what. docs/decisions/security.md has the decisions.
 """
 
+import base64
+import hashlib
 import os
 import ssl
 import threading
@@ -20,6 +22,8 @@ LOOK_SECONDS: Final = 1.0
 """Files that changed are noticed so long after, when somebody connects."""
 FILE_SIZE_MAX: Final = 1 << 20
 SCHEME: Final = "dledger://"
+PROOF_DOMAIN: Final = ".name.dledger.invalid"
+"""No machine has a host name of it (RFC 6761)."""
 
 
 class TlsError(ValueError):
@@ -39,6 +43,34 @@ def name_server_name(cluster: str) -> str:
 def client_name(cluster: str, client: str) -> str:
     """Return what the certificate of a client says."""
     return f"{SCHEME}{cluster}/client/{client}"
+
+
+def proof_host(name: str) -> str:
+    """Return the host name by which a server's certificate proves a name to gRPC.
+
+    gRPC for Python compares host names alone. A name may be longer than a label may, and have
+    other characters, so its digest stands for it.
+    """
+    digest = base64.b32encode(hashlib.sha256(name.encode()).digest())
+    return digest.decode().rstrip("=").lower() + PROOF_DOMAIN
+
+
+def is_proof_host(host: str) -> bool:
+    """Tell whether a host name is kept for proofs."""
+    return host.lower().rstrip(".").endswith(PROOF_DOMAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """Whom a call is for."""
+
+    address: str
+    name: str
+    """What its certificate says; it is asked for with TLS alone."""
+
+    def __str__(self) -> str:
+        """Return what people call it by."""
+        return self.address
 
 
 def is_member_of(names: frozenset[str], cluster: str) -> bool:

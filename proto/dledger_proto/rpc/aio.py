@@ -25,30 +25,37 @@ from typing import Final
 
 import grpc.aio
 
-from dledger_proto.network.tls import Keys, TlsFolder
+from dledger_proto.network.tls import Keys, TlsFolder, proof_host
 
 HANDSHAKE_MS_MAX: Final = 10_000
 """A connection that has not said what TLS and HTTP/2 begin with after so long is closed."""
 OLDER_CHANNELS_MAX: Final = 64
-"""Of one address, opened with earlier TLS files: after so many changes the oldest is closed."""
+"""Of one address and name, opened with earlier TLS files: after so many the oldest is closed."""
 POLLER: Final = "PollerCompletionQueue"
 """The class of grpc.aio whose method is the poller's thread."""
 
-Options = Sequence[tuple[str, int]]
+Options = Sequence[tuple[str, int | str]]
 
 
-def open_channel(address: str, options: Options = (), keys: Keys | None = None) -> grpc.aio.Channel:
-    """Return a channel to "host:port", by TLS with `keys`; it belongs to the running loop."""
+def open_channel(
+    address: str, options: Options = (), keys: Keys | None = None, name: str = ""
+) -> grpc.aio.Channel:
+    """Return a channel to "host:port", by TLS with `keys`; it belongs to the running loop.
+
+    `name`: what the certificate there must say; empty: the host of the address.
+    """
     if keys is None:
         channel = grpc.aio.insecure_channel(address, options=options)
     else:
+        if name:
+            options = [*options, ("grpc.ssl_target_name_override", proof_host(name))]
         channel = grpc.aio.secure_channel(address, keys.for_channel(), options=options)
     unblock_wakeups()
     return channel
 
 
 class ChannelTable:
-    """One channel for each address, opened at first use and kept. Belongs to the running loop.
+    """One channel for each address and name, opened at first use and kept, of the running loop.
 
     After a change of the TLS files the next user of an address gets a new channel. Streams that
     run go on with the older one: grpc.aio would cancel whoever reads them if it was closed. An
@@ -58,26 +65,27 @@ class ChannelTable:
     def __init__(self, options: Options, tls: TlsFolder | None) -> None:
         self._options = options
         self._tls = tls
-        self._channels: dict[str, tuple[int, grpc.aio.Channel]] = {}
-        """By address, with the version of the files that it was opened with."""
-        self._older: dict[str, deque[grpc.aio.Channel]] = {}
+        self._channels: dict[tuple[str, str], tuple[int, grpc.aio.Channel]] = {}
+        """With the version of the files that each was opened with."""
+        self._older: dict[tuple[str, str], deque[grpc.aio.Channel]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def to(self, address: str) -> grpc.aio.Channel:
-        """Return the channel to "host:port"."""
+    def to(self, address: str, name: str = "") -> grpc.aio.Channel:
+        """Return the channel to "host:port"; `name`: see `open_channel`."""
+        place = address, name
         keys = None if self._tls is None else self._tls.current()
         version = 0 if keys is None else keys.version
-        known = self._channels.get(address)
+        known = self._channels.get(place)
         if known is not None and known[0] == version:
             return known[1]
         if known is not None:
-            self._retire(address, known[1])
-        channel = open_channel(address, self._options, keys)
-        self._channels[address] = version, channel
+            self._retire(place, known[1])
+        channel = open_channel(address, self._options, keys, name)
+        self._channels[place] = version, channel
         return channel
 
-    def _retire(self, address: str, channel: grpc.aio.Channel) -> None:
-        older = self._older.setdefault(address, deque())
+    def _retire(self, place: tuple[str, str], channel: grpc.aio.Channel) -> None:
+        older = self._older.setdefault(place, deque())
         older.append(channel)
         if len(older) > OLDER_CHANNELS_MAX:
             task = asyncio.get_running_loop().create_task(older.popleft().close(None))

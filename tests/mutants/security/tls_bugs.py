@@ -8,6 +8,7 @@ from tests.mutants.rewrite import Edit
 
 LISTENER: Final = "dledger.raft.links.peer_listener:PeerListener"
 LINKS: Final = "unit.raft_host.test_links_by_tls"
+CALLEES: Final = "unit.security.test_callees"
 ACCESS: Final = "unit.security.test_access"
 
 TLS_BUGS: Final[Sequence[Mutant]] = (
@@ -47,6 +48,24 @@ TLS_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         [f"{LINKS}.test_a_dialler_wants_the_certificate_of_its_peer"],
+    ),
+    Mutant(
+        "calls-go-to-anybody-on-the-host",
+        "a member looks at the host alone of whom it calls, not at whose certificate it is",
+        [Edit("dledger_proto.rpc.aio:open_channel", "if name:", "if False:")],
+        [f'{CALLEES}.test_another_process_of_the_authority_gets_no_bytes:"another member"'],
+    ),
+    Mutant(
+        "a-callee-is-any-member-of-the-group",
+        "a member that calls the leader asks for the certificate of itself",
+        [
+            Edit(
+                "dledger_broker.group.group_view:GroupNames.callee",
+                "member_name(self.cluster, self.group, member)",
+                "member_name(self.cluster, self.group, self.member)",
+            )
+        ],
+        [f"{CALLEES}.test_whom_a_member_calls_has_the_name_of_its_group"],
     ),
     Mutant(
         "members-of-another-cluster-are-ours",

@@ -20,6 +20,7 @@ from dledger_broker.rpc.admission import AdmissionControl, Bound
 from dledger_proto.batch.codec import BatchHeader, Record, encode_batch
 from dledger_proto.errors import Code, DledgerError, Outcome
 from dledger_proto.limits import MIB
+from dledger_proto.network.tls import Callee
 from dledger_proto.rpc.frames import AnswerRow
 
 ME, OTHER = MemberId("n1"), MemberId("n2")
@@ -133,11 +134,11 @@ class FakeCommands(Commands):
 class FakeForwarder:
     """Keeps what it was given."""
 
-    sent: list[tuple[str, list[PendingBatch]]] = field(default_factory=list)
+    sent: list[tuple[Callee, list[PendingBatch]]] = field(default_factory=list)
 
-    def send(self, address: str, items: Sequence[PendingBatch]) -> None:
+    def send(self, leader: Callee, items: Sequence[PendingBatch]) -> None:
         """Keep."""
-        self.sent.append((address, list(items)))
+        self.sent.append((leader, list(items)))
 
 
 class AnswerList:

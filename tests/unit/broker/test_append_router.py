@@ -22,6 +22,8 @@ from tests.unit.broker.fakes import (
 )
 from tests.waiting import until
 
+LEADER_NAME = "dledger://c/member/g/n2"
+
 
 class Stage:
     """A router with everything around it replaced."""
@@ -153,8 +155,8 @@ def test_never_proposed_goes_to_the_new_leader() -> None:
         stage.host.settle(refusal(Code.NOT_LEADER))
         await turn()
         assert stage.owner.rows == []
-        address, items = stage.forwarder.sent[0]
-        assert address == "n2:1"
+        leader, items = stage.forwarder.sent[0]
+        assert (leader.address, leader.name) == ("n2:1", LEADER_NAME)
         assert [bytes(item.batch) for item in items] == [b"a", b"b"]
 
     asyncio.run(run())
@@ -184,8 +186,8 @@ def test_a_leader_that_was_deposed_this_moment_waits_for_the_next() -> None:
         assert len(stage.router._parked) == 3
         stage.host.become(Role.FOLLOWER, OTHER)
         await turn()
-        [(address, items)] = stage.forwarder.sent
-        assert address == "n2:1"
+        [(leader, items)] = stage.forwarder.sent
+        assert (leader.address, leader.name) == ("n2:1", LEADER_NAME)
         assert [bytes(item.batch) for item in items] == [b"a", large, b"b"]
 
     asyncio.run(run())

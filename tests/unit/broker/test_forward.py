@@ -13,6 +13,7 @@ from dledger_broker.cluster import forward
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.forward import AppendForwarder
 from dledger_proto.errors import Code
+from dledger_proto.network.tls import Callee
 from dledger_proto.rpc.frames import AnswerRow, encode_answers, parse_append
 from tests.unit.broker.fakes import AnswerList, ManualClock, batch
 from tests.waiting import until
@@ -101,7 +102,7 @@ class Stage:
             "g", cast("Channels", self), ManualClock(), self.rerouted.extend
         )
 
-    def to(self, _address: str) -> "Stage":
+    def to(self, _leader: Callee) -> "Stage":
         return self
 
     def stream_stream(self, _method: str, _to: None, _from: None) -> Callable[..., Call]:
@@ -131,6 +132,10 @@ class Stage:
         return [found[number] for number in sorted(found)]
 
 
+def leader(address: str) -> Callee:
+    return Callee(address, "dledger://c/member/g/n")
+
+
 def run(scenario: Callable[[Stage], Awaitable[None]]) -> None:
     async def whole() -> None:
         async with asyncio.timeout(30):
@@ -142,8 +147,8 @@ def run(scenario: Callable[[Stage], Awaitable[None]]) -> None:
 def test_answers_come_back_under_the_numbers_of_the_callers() -> None:
     async def scenario(stage: Stage) -> None:
         first, second = stage.items(2), stage.items(3)
-        stage.forwarder.send("h:1", first)
-        stage.forwarder.send("h:1", second)
+        stage.forwarder.send(leader("h:1"), first)
+        stage.forwarder.send(leader("h:1"), second)
         assert await stage.outcomes(5) == ["OK"] * 5
         await stage.forwarder.stop()
         assert len(stage.calls) == 1
@@ -166,11 +171,11 @@ def test_a_fault_at_each_await_settles_every_batch(
 ) -> None:
     async def scenario(stage: Stage) -> None:
         stage.plans.append(({place: fault}, "initial_metadata" if place == "read" else ""))
-        stage.forwarder.send("h:1", stage.items(3))
+        stage.forwarder.send(leader("h:1"), stage.items(3))
         refused = "NOT_PROPOSED" if fault is bug else "REROUTED"
         assert await stage.outcomes(3) == ["UNKNOWN_OUTCOME" if was_sent else refused] * 3
         assert stage.calls[0].is_cancelled
-        stage.forwarder.send("h:1", stage.items(1))  # the next one opens a new stream
+        stage.forwarder.send(leader("h:1"), stage.items(1))  # the next one opens a new stream
         assert (await stage.outcomes(4))[3] == "OK"
         await stage.forwarder.stop()
 
@@ -184,12 +189,14 @@ def test_a_fault_at_each_await_settles_every_batch(
 def test_a_fault_when_closing_settles_what_is_unanswered(fault: Fault) -> None:
     async def scenario(stage: Stage) -> None:
         stage.plans.append(({"done_writing": fault}, ""))
-        stage.forwarder.send("h:1", stage.items(2))
+        stage.forwarder.send(leader("h:1"), stage.items(2))
         await until(lambda: bool(stage.calls[0].written), "a frame")
         stage.calls[0].answering = False
-        stage.forwarder.send("h:1", stage.items(2))
+        stage.forwarder.send(leader("h:1"), stage.items(2))
         await until(lambda: len(stage.calls[0].written) == 2, "another frame")
-        stage.forwarder.send("h:2", stage.items(1))  # the leader changed: the old one closes
+        stage.forwarder.send(
+            leader("h:2"), stage.items(1)
+        )  # the leader changed: the old one closes
         assert await stage.outcomes(5) == ["OK"] * 2 + ["UNKNOWN_OUTCOME"] * 2 + ["OK"]
         await stage.forwarder.stop()
 
@@ -208,9 +215,9 @@ def test_a_fault_when_closing_settles_what_is_unanswered(fault: Fault) -> None:
 )
 def test_answers_that_make_no_sense_are_unknown(garbage: bytes) -> None:
     async def scenario(stage: Stage) -> None:
-        stage.forwarder.send("h:1", [])
+        stage.forwarder.send(leader("h:1"), [])
         stage.calls[0].answering = False
-        stage.forwarder.send("h:1", stage.items(1))
+        stage.forwarder.send(leader("h:1"), stage.items(1))
         await until(lambda: bool(stage.calls[0].written), "a frame")
         stage.calls[0].answers.put_nowait(garbage)
         assert await stage.outcomes(1) == ["UNKNOWN_OUTCOME"]
@@ -228,9 +235,9 @@ def test_a_receiver_that_fails_does_not_strand_the_others() -> None:
     async def scenario(stage: Stage) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         stage.owner = Failing()
-        stage.forwarder.send("h:1", [])
+        stage.forwarder.send(leader("h:1"), [])
         stage.calls[0].answering = False
-        stage.forwarder.send("h:1", stage.items(4))
+        stage.forwarder.send(leader("h:1"), stage.items(4))
         await until(lambda: bool(stage.calls[0].written), "a frame")
         stage.calls[0].cancel()
         assert await stage.outcomes(4) == ["UNKNOWN_OUTCOME"] * 4
@@ -245,7 +252,7 @@ def test_a_leader_that_does_not_take_the_stream_is_given_up(
 
     async def scenario(stage: Stage) -> None:
         stage.plans.append(({}, "initial_metadata"))
-        stage.forwarder.send("h:1", stage.items(2))
+        stage.forwarder.send(leader("h:1"), stage.items(2))
         assert await stage.outcomes(2) == ["REROUTED"] * 2
 
     run(scenario)
@@ -258,9 +265,9 @@ def test_stopping_ends_streams_that_hang_and_those_that_were_replaced(
 
     async def scenario(stage: Stage) -> None:
         for address in ("h:1", "h:2"):
-            stage.forwarder.send(address, [])
+            stage.forwarder.send(leader(address), [])
             stage.calls[-1].answering = False
-            stage.forwarder.send(address, stage.items(1))
+            stage.forwarder.send(leader(address), stage.items(1))
             await until(lambda: bool(stage.calls[-1].written), "a frame")
         stage.calls[0].hangs = "done_writing"
         await stage.forwarder.stop()
@@ -272,11 +279,11 @@ def test_stopping_ends_streams_that_hang_and_those_that_were_replaced(
 
 def test_a_closed_channel_refuses() -> None:
     async def scenario(stage: Stage) -> None:
-        def closed(_address: str) -> Stage:
+        def closed(_leader: Callee) -> Stage:
             raise grpc.aio.UsageError("Channel is closed.")
 
         stage.to = closed  # type: ignore[method-assign]
-        stage.forwarder.send("h:1", stage.items(2))
+        stage.forwarder.send(leader("h:1"), stage.items(2))
         assert await stage.outcomes(2) == [Code.NOT_PROPOSED.name] * 2
 
     run(scenario)

@@ -20,6 +20,7 @@ from dledger_broker.group.group_view import ANSWER_BY
 from dledger_broker.rpc.topic_proto import topic_from_proto, topic_to_proto
 from dledger_broker.usecases.messaging import ID_SIZE
 from dledger_proto.errors import DledgerError
+from dledger_proto.network.tls import Callee
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.unit.broker.fakes import NAMES, FakeCommands
 from tests.unit.broker.test_messaging import FakeQueries, Host, messaging
@@ -88,6 +89,9 @@ class View:
 
     def place(self, group: str) -> object:
         return group if group in self.groups() else None
+
+    def members(self, _group: str) -> list[Callee]:
+        return []
 
 
 def authority_of(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dledger_broker.cli import main
-from dledger_broker.security.authority import Authority
+from dledger_broker.security.authority import Authority, held
 from dledger_proto.exit_codes import Exit
-from dledger_proto.network.tls import TlsFolder
+from dledger_proto.network.tls import TlsFolder, member_name
 
 HERE = ("localhost", "127.0.0.1", "::1")
 MEMBERS = ("--member", "g/a=host-1,127.0.0.1", "--member", "g2/a=host-1", "--member", "b=host-2")
@@ -115,3 +115,17 @@ def test_nothing_is_issued_without_an_authority(
     assert main(["tls", "issue", str(tmp_path), "--client", "app"]) == Exit.BAD_INPUT
     assert "dledger tls init" in capsys.readouterr().err
     assert main(["tls", "show", str(tmp_path)]) == Exit.BAD_INPUT
+
+
+def test_the_proof_of_a_name_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is what the certificates of the command have, and no host may be called so."""
+    folder, name = str(tmp_path / "tls"), member_name("c", "g", "a")
+    assert main(["tls", "init", folder, "--cluster", "c", "--member", "g/a=host-1"]) == Exit.OK
+    capsys.readouterr()
+    assert main(["tls", "proof", name, "--json"]) == Exit.OK
+    (row,) = rows(capsys)
+    assert held(tmp_path / "tls" / "a").proofs == {row["dns"]}
+    assert main(["tls", "proof", "a"]) == Exit.BAD_INPUT
+    assert "dledger://" in capsys.readouterr().err
+    assert main(["tls", "issue", folder, "--member", f"g/b={row['dns']}"]) == Exit.BAD_INPUT
+    assert "name.dledger.invalid" in capsys.readouterr().err

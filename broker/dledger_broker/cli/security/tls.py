@@ -23,7 +23,16 @@ from dledger_broker.security.authority import (
     held,
 )
 from dledger_proto.network.addresses import check_address
-from dledger_proto.network.tls import TlsError, client_name, member_name, name_server_name
+from dledger_proto.network.tls import (
+    PROOF_DOMAIN,
+    SCHEME,
+    TlsError,
+    client_name,
+    is_proof_host,
+    member_name,
+    name_server_name,
+    proof_host,
+)
 from dledger_proto.network.tls_files import CERTIFICATE
 
 COLUMNS: Final = ("folder", "names", "hosts", "from", "until", "days_left")
@@ -54,6 +63,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("init")(init)
     group.command("issue")(issue)
     group.command("show")(show)
+    group.command("proof")(proof)
     app.add_typer(group, name="tls")
 
 
@@ -118,6 +128,22 @@ def show(
     if not rows:
         bad_input(f"{folder}: no {CERTIFICATE}")
     print_rows(rows, COLUMNS, as_json=as_json, empty="")
+
+
+def proof(
+    name: Annotated[list[str], typer.Argument(help="dledger://CLUSTER/member/GROUP/MEMBER")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the DNS name that a server's certificate needs for each of its names.
+
+    For authorities of your own: members check it before they call a member or a name server.
+    The certificates of dledger tls have it.
+    """
+    for each in name:
+        if not each.startswith(SCHEME):
+            bad_input(f"NAME: {each}, must begin with {SCHEME}")
+    rows: list[dict[str, object]] = [{"name": each, "dns": proof_host(each)} for each in name]
+    print_rows(rows, ("name", "dns"), as_json=as_json, empty="")
 
 
 def _issue(
@@ -215,6 +241,8 @@ def _hosts(option: str, text: str) -> list[str]:
             check_address(f"{host}:1")
         except ValueError as error:
             bad_input(f"{option}: {host}, {error}")
+        if is_proof_host(host):
+            bad_input(f"{option}: {host}, must be no name below {PROOF_DOMAIN[1:]}")
     return list(dict.fromkeys(hosts))
 
 
