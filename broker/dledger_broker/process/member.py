@@ -21,6 +21,7 @@ from dledger.clock import SystemClock
 from dledger.log.errors import DamagedFile, FolderInUse, LogFailed, NewerFormat, WrongFolder
 from dledger.raft.links.peer_listener import PeerListener
 from dledger.state.commands.registry import UnknownCommand
+from dledger.state.users.values import User
 from dledger.store.store import DamagedStore, NewerStore
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.consumer_groups import ConsumerGroupAuthority
@@ -135,7 +136,7 @@ class Member:
         self._listener = PeerListener(config.cluster, trace, self._tls)
         self._giving = Giving(self._listener.greet, platform.random)
         access = Access(config.cluster, proves=self._tls is not None)
-        self._gate = Gate(access, lambda _name: None, platform.clock, on=config.users)
+        self._gate = Gate(access, self._find_user, platform.clock, on=config.users)
         self._cluster_view = ClusterView(
             config.cluster, {group.name: dict(group.members) for group in config.groups}
         )
@@ -317,6 +318,12 @@ class Member:
                 config.consumer_groups.expiry_ms,
             )
         return topics, groups
+
+    def _find_user(self, name: str) -> User | None:
+        """Return a user: from the control group's own rows if they are here, else from copies."""
+        control = self._groups.get(self._config.control_group)
+        runtime = control or next(iter(self._groups.values()))
+        return runtime.view.machine.queries.user(name)
 
     async def _drain(self) -> bool:
         """Stop taking work, answer what waits, hand over, save, close (bounded by drain_ms).

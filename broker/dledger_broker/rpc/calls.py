@@ -38,6 +38,8 @@ from dledger_broker.security.rules import Rule
 from dledger_broker.snapshots.keeping import Snapshots
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError, invalid
+from dledger_proto.limits import DETAIL_SIZE_MAX
+from dledger_proto.names import printable
 from dledger_proto.network.tls import Callee
 from dledger_proto.rpc import raw, status
 from dledger_proto.rpc.stall import within_stall_limit
@@ -49,6 +51,8 @@ caller's deadline is an unknown outcome for the caller."""
 ELECTION_WAIT_SECONDS: Final = 0.1
 """How often a call that waits for a leader looks again, besides at every change of leadership."""
 
+SHOWN: Final = ("name", "topic", "consumer_group", "target", "member")
+"""Fields of requests that lines of the audit show."""
 BUGS: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
     ValueError, struct.error,
@@ -235,6 +239,16 @@ class Row(Generic[Request, Reply]):
         return f"/dledger.v1.{self.service}/{self.name}"
 
 
+def _shown(request: Message) -> str:
+    """Return what a request names, for one line: no settings, nothing secret."""
+    names = (
+        getattr(request, field.name)
+        for field in request.DESCRIPTOR.fields
+        if field.name in SHOWN and field.type == field.TYPE_STRING
+    )
+    return printable(" ".join(filter(None, names)))[:DETAIL_SIZE_MAX]
+
+
 class Calls:
     """Runs the calls of one process."""
 
@@ -276,6 +290,9 @@ class Calls:
                 request = status.parsed(row.request, data)
                 self._admit(row, call, request, context)
                 reply: Message = await self._execute(row, call, request)
+                if row.rule.is_noted and self.gate.is_on:
+                    by = call.caller.name or "a member"
+                    self.gate.audit.done(row.name, call.peer, by, request=_shown(request))
                 return reply.SerializeToString()
         except DledgerError as error:
             self.admission.meters.refused[error.code] += 1

@@ -1,6 +1,7 @@
 """Who may do what.
 
 access     Who calls, and what only members of the cluster may call
+audit      Audit lines: who wanted what, from where, and the outcome
 authority  Makes the keys and certificates of a cluster, and the folders of its processes
 deciding   What follows from a user's policies: a yes or a no
 gate       The gate before every call: who calls, and whether the caller may

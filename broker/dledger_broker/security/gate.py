@@ -1,6 +1,6 @@
 """The gate before every call: who calls, and whether the caller may.
 
-Owns: what a call without a right is told, and the lines of the audit. A thing of which the caller
+Owns: what a call without a right is told, and what is noted of it. A thing of which the caller
 may do nothing does not exist for it: it gets the answer that a name without a thing gets. The gate
 gives it before anything is looked up, so that both answers take the same way.
 Not owned: what follows from policies (`deciding`), what a call needs (`rules`), logins (`logins`).
@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
-import structlog
-
 from dledger.clock import Clock
 from dledger.state.users.values import Action, ResourceKind, User
-from dledger_broker.process.logs import Quiet
 from dledger_broker.security import deciding
 from dledger_broker.security.access import OPEN, Access, CallerContext
+from dledger_broker.security.audit import Audit
 from dledger_broker.security.deciding import UNKNOWN, Address, Resource
 from dledger_broker.security.logins import FindUser, Logins, host_of
 from dledger_proto.errors import Code, DledgerError
@@ -51,6 +49,11 @@ class Need:
 class Caller(Protocol):
     """Who makes a call, as far as handlers ask."""
 
+    @property
+    def name(self) -> str:
+        """The user; of a member: empty."""
+        ...
+
     def check(self, needs: Iterable[Need], /) -> None:
         """Raise unless the caller may do all of this: NO_PERMISSION, or that it does not exist."""
         ...
@@ -70,6 +73,8 @@ class Caller(Protocol):
 
 class Everybody:
     """Who calls where no users are asked for; and a member, which speaks for the cluster."""
+
+    name: str = ""
 
     def check(self, _needs: Iterable[Need]) -> None:
         """See `Caller`."""
@@ -95,14 +100,13 @@ class Gate:
     def __init__(self, access: Access, find_user: FindUser, clock: Clock, *, on: bool) -> None:
         self.access = access
         self.logins = Logins(find_user, clock)
-        self._on = on
-        self._log = structlog.get_logger()
-        self._quiet = Quiet(clock)
+        self.is_on = on
+        self.audit = Audit(clock)
         self._decisions: dict[tuple[int, str, Action, Resource], tuple[User, bool]] = {}
 
     def caller(self, context: PeerContext, metadata: Mapping[str, str]) -> Caller:
         """Return who calls; UNAUTHENTICATED when nobody has logged in."""
-        if not self._on:
+        if not self.is_on:
             return EVERYBODY
         names = self.access.names(context)
         if names is not None and is_member_of(names, self.access.cluster):
@@ -112,24 +116,9 @@ class Gate:
         try:
             user = self.logins.user_of(token, peer)
         except DledgerError as error:
-            self.audit("refused", peer, error, user="")
+            self.audit.refused("call", peer, "", error)
             raise
         return _UserCaller(self, user.name, token, peer)
-
-    def audit(self, what: str, peer: str, error: DledgerError | None, **fields: str) -> None:
-        """Log who did what, from where, and the outcome; a few lines of a kind at a time."""
-        outcome = "done" if error is None else error.code.name
-        left_out = self._quiet.admit((what, outcome))
-        if left_out is not None:
-            level = self._log.info if error is None else self._log.warning
-            level(
-                f"audit: {what}",
-                address=peer,
-                outcome=outcome,
-                reason="" if error is None else error.detail,
-                others_since=left_out,
-                **fields,
-            )
 
     def decides(self, user: User, action: Action, resource: Resource, host: str) -> bool:
         """Return what the user's policies say; it is remembered while the user stays the same."""
@@ -152,11 +141,11 @@ def open_gate(clock: Clock) -> Gate:
 class _UserCaller:
     """A user on one connection; it is looked up anew at each question, for streams live long."""
 
-    __slots__ = ("_gate", "_host", "_name", "_peer", "_token")
+    __slots__ = ("_gate", "_host", "_peer", "_token", "name")
 
     def __init__(self, gate: Gate, name: str, token: str, peer: str) -> None:
         self._gate = gate
-        self._name = name
+        self.name = name
         self._token = token
         self._peer = peer
         self._host = host_of(peer)
@@ -167,7 +156,7 @@ class _UserCaller:
             if not self._gate.decides(user, need.action, need.resource, self._host):
                 error = self._refusal(user, need)
                 wished = f"{need.action.name} {_shown(need.resource)}"
-                self._gate.audit("refused", self._peer, error, user=self._name, wished=wished)
+                self._gate.audit.refused("call", self._peer, self.name, error, wished=wished)
                 raise error
 
     def knows(self, resource: Resource) -> bool:
@@ -182,7 +171,7 @@ class _UserCaller:
         user = self._gate.logins.user_of(self._token, self._peer)
         if not user.is_admin:
             error = DledgerError(Code.NO_PERMISSION, "only an administrator may do this")
-            self._gate.audit("refused", self._peer, error, user=self._name, wished="users")
+            self._gate.audit.refused("administration", self._peer, self.name, error)
             raise error
 
     def _refusal(self, user: User, need: Need) -> DledgerError:
@@ -193,7 +182,7 @@ class _UserCaller:
             code = Code.CONSUMER_GROUP_NOT_FOUND if is_group else Code.TOPIC_NOT_FOUND
             return DledgerError(code, need.not_found)
         return DledgerError(
-            Code.NO_PERMISSION, f"user {self._name} may not {need.action.name} {_shown(of)}"
+            Code.NO_PERMISSION, f"user {self.name} may not {need.action.name} {_shown(of)}"
         )
 
 

@@ -21,6 +21,10 @@ FindTopic = Callable[[bytes], Topic | None]
 FindNeeds = Callable[[Any, FindTopic], Iterable[Need]]
 
 
+CHANGES: Final = Action.CREATE | Action.UPDATE | Action.DELETE
+"""What changes the cluster itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """What a request needs."""
@@ -28,6 +32,8 @@ class Rule:
     says: str
     """For people: docs/calls.md has a table of it."""
     _find: FindNeeds = lambda _request, _topic: ()
+    is_noted: bool = False
+    """True: the audit has a line of it, also when it is done."""
 
     def needs(self, request: object, find_topic: FindTopic) -> Iterable[Need]:
         """Yield each need of a request; those of an unknown id ask for a right to all names."""
@@ -36,13 +42,13 @@ class Rule:
 
 ANYONE: Final = Rule("every user; it sees what it may know")
 MEMBERS: Final = Rule("members of the cluster alone, also without users")
-ADMINISTRATORS: Final = Rule("administrators, and members")
+ADMINISTRATORS: Final = Rule("administrators, and members", is_noted=True)
 BEFORE_LOGIN: Final = Rule("whoever may connect")
 
 
 def cluster(action: Action) -> Rule:
     """Something that concerns the whole cluster."""
-    return Rule(f"{action.name} cluster", lambda _request, _topic: (Need(action, CLUSTER),))
+    return _of(action, "cluster", lambda _request, _topic: (Need(action, CLUSTER),))
 
 
 def topic(action: Action, field: str = "name") -> Rule:
@@ -52,7 +58,7 @@ def topic(action: Action, field: str = "name") -> Rule:
         name = getattr(request, field)
         yield topic_need(action, name) if name else Need(action, CLUSTER)
 
-    return Rule(f"{action.name} topic", find)
+    return _of(action, "topic", find)
 
 
 def group(action: Action, field: str = "consumer_group") -> Rule:
@@ -62,14 +68,13 @@ def group(action: Action, field: str = "consumer_group") -> Rule:
         name = getattr(request, field)
         yield Need(action, deciding.group(name), f"consumer group {name!r} does not exist")
 
-    return Rule(f"{action.name} group", find)
+    return _of(action, "group", find)
 
 
 def queue(action: Action, field: str = "queue") -> Rule:
     """Something about the topic of the queue in a field."""
-    return Rule(
-        f"{action.name} topic",
-        lambda request, find: (queue_need(action, getattr(request, field), find),),
+    return _of(
+        action, "topic", lambda request, find: (queue_need(action, getattr(request, field), find),)
     )
 
 
@@ -84,7 +89,11 @@ def queues(action: Action, field: str = "queues", inner: str = "") -> Rule:
                 seen.add((ref.topic, ref.topic_id))
                 yield queue_need(action, ref, find_topic)
 
-    return Rule(f"{action.name} topic, of each", find)
+    return _of(action, "topic, of each", find)
+
+
+def _of(action: Action, what: str, find: FindNeeds) -> Rule:
+    return Rule(f"{action.name} {what}", find, action in CHANGES)
 
 
 def _new_group(request: Any, _find: FindTopic) -> Iterator[Need]:
@@ -116,8 +125,11 @@ def _explained(request: Any, find: FindTopic) -> Iterator[Need]:
 NEW_TOPIC: Final = Rule(
     "CREATE topic; a no tells nothing of whether it exists",
     lambda request, _topic: (Need(Action.CREATE, deciding.topic(request.name)),),
+    is_noted=True,
 )
-NEW_GROUP: Final = Rule("CREATE group; of a first consumer: SUBSCRIBE group", _new_group)
+NEW_GROUP: Final = Rule(
+    "CREATE group; of a first consumer: SUBSCRIBE group", _new_group, is_noted=True
+)
 FETCHED: Final = queues(Action.SUBSCRIBE, "assignments", "queue")
 JOINED: Final = Rule("SUBSCRIBE group and topics; of a pattern: all topics", _joined)
 SCHEDULED: Final = Rule("PUBLISH topic of the batch", _scheduled)

@@ -24,7 +24,7 @@ async def finish(call: Call, request: pb.FinishLoginRequest) -> pb.FinishLoginRe
     try:
         final, token, user = call.gate.logins.finish(request.client_final, call.peer)
     except DledgerError as error:
-        call.gate.audit("login", call.peer, error)
+        call.gate.audit.refused("login", call.peer, "", error)
         raise
-    call.gate.audit("login", call.peer, None, user=user.name)
+    call.gate.audit.done("login", call.peer, user.name)
     return pb.FinishLoginReply(server_final=final, token=token, lifetime_ms=LIFETIME_MS)

@@ -9,6 +9,7 @@ import pytest
 from dledger.state.users.values import Action, ResourceKind, User
 from dledger_broker.security import deciding
 from dledger_broker.security.access import Access
+from dledger_broker.security.audit import LINES_MAX, Audit
 from dledger_broker.security.deciding import CLUSTER, UNKNOWN, Resource, may
 from dledger_broker.security.gate import EVERYBODY, LOGIN_KEY, Caller, Gate, Need
 from dledger_proto.errors import Code, DledgerError
@@ -163,3 +164,19 @@ def test_only_administrators_are_administrators() -> None:
     world.caller("root").check_admin()
     with pytest.raises(DledgerError, match="NO_PERMISSION: only an administrator"):
         world.caller("bob").check_admin()
+
+
+def test_strangers_cannot_fill_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
+    """And the next line with room says how many were left out."""
+    clock = ManualClock()
+    audit = Audit(clock)
+    error = DledgerError(Code.UNAUTHENTICATED, "no")
+    for _ in range(LINES_MAX + 50):
+        audit.refused("call", PEER, "", error)
+    audit.done("login", PEER, "root")
+    clock.now += 1
+    audit.refused("call", PEER, "", error)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == LINES_MAX + 2
+    assert "others_since=50" in lines[-1]
+    assert "user=root" in lines[-2]
