@@ -16,7 +16,14 @@ from typing import Final, Protocol
 from cryptography import x509
 
 from dledger_monitoring.series import Series, Sheet, gauge
-from dledger_proto.network.tls import Keys, TlsError, TlsFolder, is_proof_host, proof_host
+from dledger_proto.network.tls import (
+    Keys,
+    TlsError,
+    TlsFolder,
+    is_proof_host,
+    name_server_cluster,
+    proof_host,
+)
 from dledger_proto.network.tls_files import AUTHORITY, CERTIFICATE
 
 DAY_SECONDS: Final = 86_400.0
@@ -75,19 +82,29 @@ def certificates_in(pem: bytes) -> list[Certificate]:
     return [_said(each) for each in x509.load_pem_x509_certificates(pem)]
 
 
+def name_server_clusters(tls: TlsFolder) -> list[str]:
+    """Return the clusters whose name server the own certificate names; TlsError."""
+    found = map(name_server_cluster, _own(tls).names)
+    return list(dict.fromkeys(cluster for cluster in found if cluster))
+
+
 def check_names(tls: TlsFolder, names: Iterable[str]) -> None:
     """Check that the certificate of a server proves its names; TlsError says what is missing."""
-    path = os.path.join(tls.path, CERTIFICATE)
-    try:
-        said = certificates_in(tls.current().certificate)[0]
-    except ValueError as error:
-        raise TlsError(f"{path}: cannot be read: {error}") from error
+    path, said = os.path.join(tls.path, CERTIFICATE), _own(tls)
     for name in names:
         if name not in said.names:
             held = ", ".join(said.names) or "no name of dledger"
             raise TlsError(f"{path}: is of {held}, must be of {name}")
         if proof_host(name) not in said.proofs:
             raise TlsError(f"{path}: proves no {name}, must have the DNS name {proof_host(name)}")
+
+
+def _own(tls: TlsFolder) -> Certificate:
+    try:
+        return certificates_in(tls.current().certificate)[0]
+    except ValueError as error:
+        path = os.path.join(tls.path, CERTIFICATE)
+        raise TlsError(f"{path}: cannot be read: {error}") from error
 
 
 def _said(certificate: x509.Certificate) -> Certificate:

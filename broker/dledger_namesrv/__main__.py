@@ -27,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     defaults = NameServerSettings()
     parser.add_argument("--listen", default=defaults.listen, help="host:port (%(default)s)")
-    parser.add_argument("--cluster", default="", help="serve only this cluster")
+    parser.add_argument(
+        "--cluster", default="", help="serve only this cluster; with TLS: that of the certificate"
+    )
     parser.add_argument(
         "--lease-seconds",
         type=float,

@@ -15,7 +15,11 @@ from typing import Final
 import grpc.aio
 import structlog
 
-from dledger_monitoring.certificates import CertificateWatch
+from dledger_monitoring.certificates import (
+    CertificateWatch,
+    check_names,
+    name_server_clusters,
+)
 from dledger_monitoring.exposition import Exposition, Source
 from dledger_monitoring.health import Health
 from dledger_monitoring.port import Port, watched_pages
@@ -24,7 +28,13 @@ from dledger_namesrv.registry import LEASE_SECONDS, Names, Registry
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.names import printable
 from dledger_proto.network.exposure import Security, exposed_because, numbers_of
-from dledger_proto.network.tls import TlsFolder, member_name, names_of_caller
+from dledger_proto.network.tls import (
+    TlsError,
+    TlsFolder,
+    member_name,
+    name_server_name,
+    names_of_caller,
+)
 from dledger_proto.rpc.aio import make_server, take_port
 from dledger_proto.rpc.raw import (
     MESSAGE_SIZE_OPTIONS,
@@ -61,7 +71,8 @@ class NameServerSettings:
 
     Attributes:
         listen: The address to serve on.
-        cluster: The one cluster to serve. Empty: the cluster of the first member that registers.
+        cluster: The one cluster to serve. Empty: that of its certificate; without TLS the cluster
+            of the first member that registers.
         lease_seconds: The name server drops a member that is silent for longer. From 0.1 to 3600.
         tls_folder: The folder with `ca.crt`, `tls.crt` and `tls.key`. Empty: no TLS.
         security: `auto`: without TLS the name server starts only when no other machine can reach
@@ -271,6 +282,22 @@ def _names(data: bytes) -> Names:
     return frozenset(request.topics)
 
 
+def cluster_of(settings: NameServerSettings, tls: TlsFolder | None) -> str:
+    """Return the cluster to serve, with TLS that of the own certificate; TlsError when it differs.
+
+    Else the first member that registers would decide, of any cluster of the authority.
+    """
+    if tls is None:
+        return settings.cluster
+    clusters = name_server_clusters(tls)
+    cluster = settings.cluster or (clusters[0] if len(clusters) == 1 else "")
+    if not cluster:
+        found = f"names {len(clusters)} clusters" if clusters else "names no name server"
+        raise TlsError(f"{tls.path}: the certificate {found}, must name one, or give --cluster")
+    check_names(tls, [name_server_name(cluster)])
+    return cluster
+
+
 def _tls_problem(reason: str) -> None:
     _log.warning("changed TLS files are not used", reason=reason)
 
@@ -288,12 +315,13 @@ class NameServer:
         self._clock = clock
         self._server: grpc.aio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._tls = TlsFolder(settings.tls_folder, _tls_problem) if settings.tls_folder else None
+        self.cluster = cluster_of(settings, self._tls)
         self.registry = Registry(
-            settings.cluster,
+            self.cluster,
             lease=settings.lease_seconds,
             note=lambda event, fields: _log.info(event, **fields),
         )
-        self._tls = TlsFolder(settings.tls_folder, _tls_problem) if settings.tls_folder else None
         self._certificates = CertificateWatch(self._tls, _log, wall) if self._tls else None
         self.port = 0
         self._watched: tuple[Exposition, Port] | None = None
@@ -367,7 +395,7 @@ async def serve(settings: NameServerSettings) -> None:
         loop.add_signal_handler(number, end.set)
     server = NameServer(settings)
     await server.start()
-    cluster, tls = settings.cluster or "(the first)", bool(settings.tls_folder)
+    cluster, tls = server.cluster or "(the first)", bool(settings.tls_folder)
     _log.info("serving", listen=settings.listen, cluster=cluster, tls=tls)
     if settings.security == Security.OFF:
         _log.warning("security is off", remedy="set --tls-folder")

@@ -40,6 +40,13 @@ def name_server_name(cluster: str) -> str:
     return f"{SCHEME}{cluster}/name-server"
 
 
+def name_server_cluster(name: str) -> str:
+    """Return the cluster of a name server's name; empty for any other name."""
+    cluster, slash, kind = name.removeprefix(SCHEME).partition("/")
+    is_one = name.startswith(SCHEME) and slash and kind == "name-server"
+    return cluster if is_one else ""
+
+
 def client_name(cluster: str, client: str) -> str:
     """Return what the certificate of a client says."""
     return f"{SCHEME}{cluster}/client/{client}"

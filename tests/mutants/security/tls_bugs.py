@@ -92,6 +92,21 @@ TLS_BUGS: Final[Sequence[Mutant]] = (
         [f"{ACCESS}.test_a_member_registers_under_its_own_name"],
     ),
     Mutant(
+        "the-first-member-chooses-the-cluster",
+        "a name server does not serve the cluster of its certificate",
+        [
+            Edit(
+                "dledger_namesrv.service:NameServer.__init__",
+                "cluster_of(settings, self._tls)",
+                "settings.cluster",
+            )
+        ],
+        [
+            "unit.security.test_name_server_cluster."
+            "test_the_first_that_registers_does_not_choose_the_cluster"
+        ],
+    ),
+    Mutant(
         "readers-end-when-files-change",
         "the channel of a running stream is closed when the files have changed",
         [

@@ -29,7 +29,11 @@ def broker(
 def namesrv(
     listen: Annotated[str, typer.Option(help="host:port")] = "127.0.0.1:9876",
     cluster: Annotated[
-        str, typer.Option(help="Serve only this cluster; default: the first one that registers.")
+        str,
+        typer.Option(
+            help="Serve only this cluster; default: that of the certificate, without TLS the first "
+            "one that registers."
+        ),
     ] = "",
     lease_seconds: Annotated[
         float,
