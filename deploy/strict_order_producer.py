@@ -2,21 +2,25 @@
 
     python deploy/strict_order_producer.py [NAME_SERVERS [COUNT]]
 
+DLEDGER_TLS_FOLDER names the folder with its certificate; without it there is no TLS.
 Kill the leader's container meanwhile: one line takes longer, and the offsets go on without a hole.
 """
 
 import itertools
+import os
 import sys
 import time
 
-from dledger_client import Producer, ProducerConfig
+from dledger_client import ConnectionConfig, Producer, ProducerConfig
 
 TOPIC = "strict-order"
 
 
 def main(name_servers: str = "localhost:9876,localhost:9877", count: str = "") -> None:
     """Send until Ctrl-C, or `count` messages."""
-    config = ProducerConfig(timeout_ms=60_000)  # budget of each send, elections included
+    there = ConnectionConfig(tls_folder=os.environ.get("DLEDGER_TLS_FOLDER", ""))
+    # The budget of each send, elections included.
+    config = ProducerConfig(timeout_ms=60_000, connection=there)
     with Producer(name_servers, config) as producer:
         for number in range(int(count)) if count else itertools.count():
             start = time.monotonic()

@@ -35,8 +35,9 @@ class Stack:
         base: str,
         members: Sequence[str],
         *more_files: Path,
+        **variables: str,
     ):
-        """Of the compose file `deploy/<file>.yaml`, and what more files change in it."""
+        """Of the compose file `deploy/<file>.yaml`, and what more files and variables change."""
         self.members = tuple(members)
         self.image = image
         self.project = f"dledger-test-{file.replace('.', '-')}-{os.getpid()}"
@@ -47,6 +48,7 @@ class Stack:
             "IMAGE": image,
             "BASE_IMAGE": base,
             **{f"{name.upper()}_PORT": str(port) for name, port in self.ports.items()},
+            **variables,
         }
 
     @property

@@ -13,18 +13,27 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pytest
 from _pytest.capture import CaptureManager
 
 from dledger_broker.demo.proof import compare_members
-from dledger_client import AsyncAdmin, AsyncProducer, ClientError
+from dledger_broker.security.authority import Authority, Wanted
+from dledger_client import (
+    AsyncAdmin,
+    AsyncProducer,
+    ClientError,
+    ConnectionConfig,
+    ProducerConfig,
+)
 from jepsen_tests.docker.engine import ROOT, DockerEngine, NoEngine, base_image, engine
 from jepsen_tests.docker.stack import CommandFailed, Stack
 from tests.compose.report import Report
 from tests.compose.strict_order import (
     KEYS,
+    TIMEOUT_MS,
     TOPIC,
     Found,
     Place,
@@ -55,9 +64,9 @@ class Built:
     base: str
     report: Report
 
-    def stack(self, file: str, members: Sequence[str]) -> Stack:
+    def stack(self, file: str, members: Sequence[str], **variables: str) -> Stack:
         """Return a compose file's containers, not yet made."""
-        return Stack(self.used, file, self.image, self.base, members)
+        return Stack(self.used, file, self.image, self.base, members, **variables)
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +286,43 @@ async def three_groups(stack: Stack, report: Report) -> None:
         assert set(leaders) == set(GROUPS)
 
 
+async def with_tls(stack: Stack, report: Report, folder: Path) -> None:
+    async with running(stack, report):
+        there = ConnectionConfig(tls_folder=str(folder / "client-app"))
+        config = ProducerConfig(connection=there, timeout_ms=TIMEOUT_MS)
+        async with (
+            AsyncAdmin(stack.name_servers, there) as admin,
+            AsyncProducer(stack.name_servers, config) as producer,
+        ):
+            await admin.create_topic("secured", queues_per_group=1)
+            for number in range(SPREAD):
+                if number == SPREAD // 2:
+                    (group,) = await admin.groups()
+                    await stack.each("kill", group.leader)
+                assert (await producer.send("secured", b"%d" % number)).offset == number
+            await stack.each("start", group.leader)
+            left = [name for name in MEMBERS if name != group.leader]
+            statuses = [await admin.status(stack.address(name)) for name in left]
+            assert {status.security for status in statuses} == {"on"}
+        report.say(f"{SPREAD} messages over TLS, over the death of leader {group.leader}")
+        strange = Authority.make("compose").issue(folder, Wanted("strange", []))
+        for tls_folder in ("", str(strange)):
+            await refused(stack, ConnectionConfig(tls_folder=tls_folder, call_timeout_ms=2_000))
+        held = await stack.compose("exec", left[0], "sh", "-c", "cd /etc/dledger; ls; ls tls")
+        assert held.split() == ["member.toml", "tls", "ca.crt", "tls.crt", "tls.key"]
+        await stack.compose("exec", left[0], "dledger", "routes")  # commands inside have it, too
+
+
+async def refused(stack: Stack, connection: ConnectionConfig) -> None:
+    """Nobody answers a client that has no certificate of the cluster's authority."""
+    async with AsyncAdmin(stack.name_servers, connection) as admin:
+        with pytest.raises(ClientError):
+            await admin.groups()
+        for name in MEMBERS:
+            with pytest.raises(ClientError):
+                await admin.status(stack.address(name))
+
+
 def test_one_group_under_faults(built: Built) -> None:
     asyncio.run(one_group(built.stack("compose", MEMBERS), built.report))
 
@@ -284,6 +330,11 @@ def test_one_group_under_faults(built: Built) -> None:
 def test_a_topic_spread_over_three_groups(built: Built) -> None:
     members = [f"{group}{number}" for group in GROUPS for number in (1, 2, 3)]
     asyncio.run(three_groups(built.stack("compose.groups", members), built.report))
+
+
+def test_with_tls_only_holders_of_a_certificate_connect(built: Built, tmp_path: Path) -> None:
+    stack = built.stack("compose.tls", MEMBERS, TLS_FOLDER=str(tmp_path))
+    asyncio.run(with_tls(stack, built.report, tmp_path))
 
 
 def test_the_image_is_small_in_rights_and_tools(built: Built) -> None:

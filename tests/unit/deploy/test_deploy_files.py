@@ -65,6 +65,35 @@ def test_every_member_is_told_where_it_is_published(file: str) -> None:
     assert set(made) == {"ns1", "ns2"}.union(*FILES[file].values())
 
 
+def test_with_tls_every_process_has_its_own_certificate_and_the_rest_is_the_same() -> None:
+    made, plain = (services(file, PUBLISHED_HOST="here") for file in ("compose.tls", "compose"))
+    maker = made.pop("certificates")
+    (script,) = maker["command"]
+    hosts = dict(re.findall(r"--member (\w+)=(\S+)", script))
+    hosts["ns1"] = hosts["ns2"] = re.findall(r"--name-server (\S+)", script)[0]
+    assert set(made) == set(plain) == set(hosts)
+    for name, service in made.items():
+        assert {name, "here"} <= set(hosts[name].split(",")), "others reach it by these"
+        (mount,) = [each for each in service["volumes"] if each["target"] == "/etc/dledger/tls"]
+        inner = "name-server" if name.startswith("ns") else name
+        assert mount["read_only"]
+        assert Path(mount["source"]) == DEPLOY / "tls" / inner
+        with_tls = {"DLEDGER_TLS_FOLDER": mount["target"], "DLEDGER_SECURITY": "auto"}
+        assert service["environment"] == plain[name]["environment"] | with_tls
+        for key in ("command", "ports", "mem_limit", "cpus", "pids_limit", "cap_drop", "read_only"):
+            assert service[key] == plain[name][key], f"{name} {key}"
+        after = service["depends_on"]["certificates"]
+        assert after["condition"] == "service_completed_successfully"
+    config = load_config(DEPLOY / "member.toml", made["n1"]["environment"]).config
+    assert f"--cluster {config.cluster} --group {config.groups[0].name} " in script
+    assert maker["network_mode"] == "none"
+    assert "ports" not in maker
+
+
+def test_keys_are_not_committed() -> None:
+    assert (DEPLOY / "tls" / ".gitignore").read_text().splitlines()[1:] == ["*", "!.gitignore"]
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_every_container_is_bounded_and_for_this_machine_alone(file: str) -> None:
     made = services(file)
