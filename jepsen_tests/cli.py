@@ -109,6 +109,7 @@ def run(
     nodes: Annotated[int | None, typer.Option(min=1, max=7, help="Members; default: 3.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=100, help="Number of workers.")] = 10,
     mutant: Annotated[str, typer.Option(help="A known bug to put into the members.")] = "",
+    secure: Annotated[bool, typer.Option("--secure", help="With TLS, mutual, everywhere.")] = False,
     bootstrap: Annotated[
         str, typer.Option(help="Backend own: your name servers, host:port,host:port.")
     ] = "",
@@ -130,18 +131,18 @@ def run(
         names = _known("nemesis", nemesis, FAULTS)
         seed = int(time.time()) if seed is None else seed
         folder = (out / f"{time.strftime('%Y%m%d-%H%M%S')}-{workload}-{seed}").absolute()
-        plan = RunPlan(
-            WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant
-        )  # checks its arguments before anything is made
+        # It checks its arguments before anything is made.
+        plan = RunPlan(WORKLOADS[workload](), names, seconds, seed, concurrency, folder, mutant)
         _check_groups(plan.workload, backend)
-        _check_together(backend, mutant, nodes, bootstrap=bootstrap, group=group, commands=commands)
+        _check_able(backend, mutant, secure=secure)
+        _check_together(backend, nodes, bootstrap=bootstrap, group=group, commands=commands)
         namespaces.become(
             BACKENDS[backend].own_namespaces(),
             [sys.executable, "-m", "jepsen_tests", *sys.argv[1:]],
         )
         wanted = WantedCluster(
-            folder, nodes or 3, plan.workload.broker_groups, plan.workload.settings, mutant,
-            bootstrap, group, commands,
+            folder, nodes or 3, plan.workload.broker_groups, plan.workload.settings, secure,
+            mutant, bootstrap, group, commands,
         )  # fmt: skip
         history = uvloop.run(_watched(plan, BACKENDS[backend](wanted), console))
     except asyncio.CancelledError:
@@ -164,14 +165,23 @@ def _check_groups(workload: Workload, backend: str) -> None:
         )
 
 
-def _check_together(backend: str, mutant: str, nodes: int | None, **of_own: object) -> None:
-    """Refuse options that the backend ignores: the user would believe that they work."""
+def _check_able(backend: str, mutant: str, *, secure: bool) -> None:
+    """Refuse what the backend cannot do with its members."""
     if mutant and not BACKENDS[backend].has_mutants:
         able = ", ".join(name for name, each in BACKENDS.items() if each.has_mutants)
         raise BadRequest(
             f"--mutant {mutant}: backend {backend} cannot put known bugs into its members; "
             f"take one of {able}"
         )
+    if secure and not BACKENDS[backend].can_be_secure:
+        able = ", ".join(name for name, each in BACKENDS.items() if each.can_be_secure)
+        raise BadRequest(
+            f"--secure: backend {backend} cannot start its members with TLS; take one of {able}"
+        )
+
+
+def _check_together(backend: str, nodes: int | None, **of_own: object) -> None:
+    """Refuse options that the backend ignores: the user would believe that they work."""
     if nodes is not None and backend == OwnBackend.name:
         raise BadRequest(f"--nodes {nodes}: backend {backend} takes the members that it finds")
     for option, value in of_own.items():

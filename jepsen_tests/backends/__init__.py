@@ -4,6 +4,7 @@ compose    the docker compose cluster of deploy/: the image that people run
 netns      processes, each in a network namespace of its own; needs root
 own        a cluster of the user, which runs already and goes on running
 process    processes of this machine, with a proxy on each link; needs no root
+security   with TLS or without: certificates, and what processes are told
 surface    what a backend offers: members to talk to, and handles for faults
 troubles/  the tools that trouble disks, links and processes
 """

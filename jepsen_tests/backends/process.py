@@ -27,7 +27,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from dledger_proto.network.addresses import split_address
 from dledger_proto.network.ports import HOST, free_ports
+from jepsen_tests.backends.security import CLUSTER, Security
 from jepsen_tests.backends.surface import (
     CLIENTS,
     Backend,
@@ -250,7 +252,7 @@ class ProcessBackend(Backend):
     """Processes of this machine, a proxy on each link. Needs no root."""
 
     name = "process"
-    has_mutants = True
+    has_mutants = can_be_secure = True
     group = GROUP
 
     def __init__(self, wanted: WantedCluster) -> None:
@@ -275,6 +277,8 @@ class ProcessBackend(Backend):
         else:
             self.cgroups = self._member_cgroups = MemberCgroups(nodes, self._members.pid)
         self._lay_out_network()
+        self._security = Security(folder / "tls" if wanted.secure else None)
+        self.tls_folder = self._security.of_clients
         if wanted.broker_groups > 1:
             self.parts = [self._part(group) for group in dict.fromkeys(self._groups.values())]
 
@@ -353,12 +357,16 @@ class ProcessBackend(Backend):
     def inner_address(self, node: str) -> str:
         return f"{HOST}:{self._ports[node]}"
 
+    def _host(self, name: str) -> str:
+        return split_address(self.inner_address(name))[0]
+
     def pid(self, node: str) -> int | None:
         return self._members.pid(node)
 
     def describe(self) -> str:
         where = ", ".join(f"{node} {self.inner_address(node)}" for node in self.nodes)
-        return f"processes below {self._folder}: {where}"
+        how = "processes with TLS" if self.tls_folder else "processes"
+        return f"{how} below {self._folder}: {where}"
 
     async def start(self) -> None:
         if self._loop_disks is not None and not namespaces.is_inside("mount"):
@@ -369,9 +377,11 @@ class ProcessBackend(Backend):
             await self._loop_disks.attach()
         for node in self.nodes:
             (self._folder / node / "config.toml").write_text(self._config(node))
+        hosts = {node: self._host(node) for node in self.nodes}
+        await self._security.make(self._groups, hosts, map(self._host, NAME_SERVERS))
         await self._start_network()
         for name in NAME_SERVERS:
-            options = ["--listen", self.address(name), "--security", "off"]
+            options = ["--listen", self.address(name), *self._security.of_name_server()]
             self._members.spawn(name, ["dledger_namesrv", *options])
         for node in self.nodes:
             await self._members.start(node)
@@ -397,8 +407,8 @@ class ProcessBackend(Backend):
         peers = {peer: self._peer_address(node, peer) for peer in self._of_group(group)}
         servers = [self.address(name) for name in NAME_SERVERS]
         lines = [
-            'cluster = "chaos"',
-            'security = "off"',
+            f"cluster = {json.dumps(CLUSTER)}",
+            self._security.of_member(node),
             f"member = {json.dumps(node)}",
             f"listen = {json.dumps(self.inner_address(node))}",
             f"link_listen = {json.dumps(self._raft_address(node, node))}",

@@ -51,6 +51,8 @@ class WantedCluster:
     broker_groups: int = 1
     settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
     """Members' configuration that the workload wants."""
+    secure: bool = False
+    """With TLS. Only backends with `can_be_secure` can do that."""
     mutant: str = ""
     """A known bug to put into the members. Only backends with `has_mutants` can do that."""
     bootstrap: str = ""
@@ -215,6 +217,8 @@ class Backend(ABC):
     name: ClassVar[str]
     has_mutants: ClassVar[bool] = False
     """`launch` starts its members and can put a known bug into them."""
+    can_be_secure: ClassVar[bool] = False
+    """It can start its cluster with TLS."""
     is_kept: ClassVar[bool] = False
     """The cluster belongs to a user: the end of a run deletes what the run made in it."""
     nodes: tuple[str, ...]
@@ -222,6 +226,8 @@ class Backend(ABC):
     parts: Sequence["Backend"] = ()
     """Of several broker groups: this cluster with the members of one group alone, for each group.
     The first is the control group. Empty: there is one group."""
+    tls_folder: str = ""
+    """The folder of clients' certificates; empty: the cluster has no TLS."""
     missing: dict[str, str]
     """Why a handle is not there, by its name."""
     never: Collection[str] = ()

@@ -80,7 +80,7 @@ async def _drain_group(
 
     async def drain(places: Sequence[str]) -> None:
         for node in backend.nodes:
-            async with wires_to([backend.inner_address(node)], backend.group) as (wire,):
+            async with wires_to(backend, [backend.inner_address(node)]) as (wire,):
                 for place in places:
                     await patience.until(partial(attempt, wire, node, place))
 

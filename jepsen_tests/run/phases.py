@@ -31,7 +31,7 @@ from jepsen_tests.run.observer import Observer
 from jepsen_tests.run.recorder import Recorder
 from jepsen_tests.run.schedule import Schedule, draw_schedule
 from jepsen_tests.signals import StopRequest
-from jepsen_tests.workloads.clients import CONNECTION, place_of
+from jepsen_tests.workloads.clients import place_of
 from jepsen_tests.workloads.workload import TOPIC_PREFIX, Stage, Workload
 
 SERVING_SECONDS_MAX: Final = 60.0
@@ -119,6 +119,7 @@ def _header(plan: RunPlan, backend: Backend) -> Header:
                 EXAMINE: BORNE_SECONDS,
             },
             "concurrency": plan.concurrency,
+            "secure": bool(backend.tls_folder),
             "others_write": backend.is_kept,
             "groups": {
                 part.group: [list(part.nodes), _places(plan, backend)[part.group]]
@@ -175,7 +176,7 @@ async def _phases(plan: RunPlan, backend: Backend, recorder: Recorder, watch: Wa
         recorder.phase(phase)
 
     async with (
-        AsyncAdmin(backend.bootstrap, CONNECTION) as admin,
+        AsyncAdmin(backend.bootstrap, stage.connection) as admin,
         _borrowed(admin) if backend.is_kept else contextlib.nullcontext(),
     ):
         enter("setup")

@@ -150,9 +150,11 @@ def _runs(outcomes: Sequence[JudgedRun]) -> list[str]:
         found, header = each.results, each.results["header"]
         operations = found["operations"]
         shares = [f"{found[kind] / max(1, operations):.1%}" for kind in ("ok", "fail", "info")]
+        where = f"{header['backend']}, {len(header['nodes'])}"
+        where += ", TLS" * bool(header["notes"].get("secure"))
         rows.append(
             [
-                header["workload"], f"{header['backend']}, {len(header['nodes'])}", header["seed"],
+                header["workload"], where, header["seed"],
                 f"{found['seconds'] / 60:.1f}", sum(found["faults"].values()),
                 f"{each.fault_seconds / 3600:.2f}", operations, *shares, each.verdict,
             ]

@@ -148,9 +148,10 @@ class FinishedRun:
     def row(self) -> list[str]:
         """Return the run as a line of the table."""
         entry, results = self.entry, self.results
+        where = f"{entry.backend}, {entry.nodes}{', TLS' * entry.secure}"
         faults = results.get("faults", {})
         return [
-            entry.workload, f"{entry.backend}, {entry.nodes}", str(self.seed), self.verdict,
+            entry.workload, where, str(self.seed), self.verdict,
             *(str(results.get(key, "")) for key in ("operations", "ok", "fail", "info")),
             ", ".join(f"{fault} {times}" for fault, times in faults.items()),
             ", ".join(sorted(set(entry.faults) - set(faults))),
@@ -171,7 +172,7 @@ def _run(entry: SuiteEntry, seed: int, out: Path, children: Children) -> Finishe
         [
             "run", "--workload", entry.workload, "--nemesis", ",".join(entry.faults),
             "--time", str(entry.seconds), "--seed", str(seed), "--backend", entry.backend,
-            "--nodes", str(entry.nodes), "--out", str(out),
+            "--nodes", str(entry.nodes), "--out", str(out), *["--secure"] * entry.secure,
         ]
     )  # fmt: skip
     if ran is None:

@@ -23,6 +23,8 @@ class SuiteEntry:
     seconds: int
     backend: str = "process"
     nodes: int = 3
+    secure: bool = False
+    """With TLS."""
     shares: int = 1
     """Its faults are dealt over so many rounds."""
 
@@ -32,7 +34,8 @@ def _all_but(names: Iterable[str]) -> tuple[str, ...]:
 
 
 SMOKE: Final = (
-    SuiteEntry("log", ("kill", "crash-loop", "pause", "isolate", "delay", "slices"), 50),
+    SuiteEntry("log", ("kill", "crash-loop", "pause", "isolate", "delay", "slices"), 50,
+        secure=True),
     SuiteEntry("fifo", ("kill-leader", "pause-leaders", "isolate-leader", "flap", "transfer"), 45),
     SuiteEntry("retry", ("kill-all", "partition", "one-way", "bandwidth", "failing-sync", "reset"),
         50),
@@ -71,7 +74,7 @@ NIGHTLY: Final = (
     SuiteEntry("fifo", _all_but(()), 480, backend="netns", shares=ROUNDS),
     SuiteEntry("log", _all_but(()), 300, backend="compose", shares=ROUNDS),
     SuiteEntry("retry", _all_but(()), 300, backend="toxiproxy", shares=ROUNDS),
-    SuiteEntry("offsets", _all_but(()), 240, shares=ROUNDS),
+    SuiteEntry("offsets", _all_but(()), 240, secure=True, shares=ROUNDS),
     SuiteEntry("metadata", _all_but(()), 180, shares=ROUNDS),
     SuiteEntry("retention", _all_but(LOSING), 180, shares=ROUNDS),
     SuiteEntry("holds", ("clock", "kill-leader", "pause-leaders", "partition", "transfer"), 90),

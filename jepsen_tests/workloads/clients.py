@@ -76,13 +76,20 @@ class Worker:
     """One logical process with a producer and a consumer of its own."""
 
     def __init__(
-        self, recorder: Recorder, bootstrap: str, random: Random, *, name: str = ""
+        self,
+        recorder: Recorder,
+        bootstrap: str,
+        random: Random,
+        connection: ConnectionConfig = CONNECTION,
+        *,
+        name: str = "",
     ) -> None:
         """`name` is its producer's: the next one of that name fences it off."""
         self.process = Process(recorder)
         self._name = name
         self.random = random
         self._bootstrap = bootstrap
+        self._connection = connection
         self._counter = 0
         self._producer: AsyncProducer | None = None
         self._consumer: AsyncConsumer | None = None
@@ -96,7 +103,7 @@ class Worker:
         """Return this life's producer."""
         if self._producer is None:
             config = ProducerConfig(
-                name=self._name, timeout_ms=CALL_TIMEOUT_MS, connection=CONNECTION
+                name=self._name, timeout_ms=CALL_TIMEOUT_MS, connection=self._connection
             )
             self._producer = await AsyncProducer(self._bootstrap, config).start()
         return self._producer
@@ -104,7 +111,7 @@ class Worker:
     async def consumer(self) -> AsyncConsumer:
         """Return this life's consumer."""
         if self._consumer is None:
-            config = ConsumerConfig(start_at=StartAt.FIRST, connection=CONNECTION)
+            config = ConsumerConfig(start_at=StartAt.FIRST, connection=self._connection)
             self._consumer = await AsyncConsumer(self._bootstrap, config).start()
         return self._consumer
 

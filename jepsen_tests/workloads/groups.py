@@ -15,7 +15,7 @@ from dledger_client import AsyncAdmin
 from jepsen_tests.backends.surface import Backend, Setting
 from jepsen_tests.run.patience import Patience, Revive
 from jepsen_tests.run.recorder import Process
-from jepsen_tests.workloads.clients import CONNECTION, place_of
+from jepsen_tests.workloads.clients import place_of
 from jepsen_tests.workloads.metadata import change_existence, delete_all
 from jepsen_tests.workloads.wire import wires_to
 from jepsen_tests.workloads.workload import TOPIC_PREFIX, LeastOk, Stage, Workload
@@ -47,7 +47,7 @@ class GroupsWorkload(Workload):
     }  # fmt: skip
 
     async def setup(self, stage: Stage) -> None:
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        async with AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin:
             await delete_all(Process(stage.recorder), admin)
 
     def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
@@ -60,7 +60,7 @@ class GroupsWorkload(Workload):
 
     async def _change(self, stage: Stage, random: Random) -> None:
         process = Process(stage.recorder)
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        async with AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin:
             while not stage.over.is_set():
                 await change_existence(process, admin, random)
                 await stage.pause(random, CHANGE_PAUSE_SECONDS)
@@ -103,7 +103,7 @@ class GroupsWorkload(Workload):
 
 
 async def _topics(process: Process, part: Backend, node: str) -> dict[str, str] | None:
-    async with wires_to([part.inner_address(node)], part.group) as (wire,):
+    async with wires_to(part, [part.inner_address(node)]) as (wire,):
         answer = await process.do(
             "topics", "", None, partial(wire.topics, LIST_SECONDS), _ours, node=node, reads=True
         )

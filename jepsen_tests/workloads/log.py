@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from dledger_client import AsyncAdmin
 from jepsen_tests.backends.surface import Setting
-from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of, shown_stored, split_place
+from jepsen_tests.workloads.clients import Worker, place_of, shown_stored, split_place
 from jepsen_tests.workloads.values import message_of
 from jepsen_tests.workloads.wire import Wire, batch_of, wires_to
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
@@ -41,14 +41,14 @@ class LogWorkload(Workload):
     _topic_id = b""
 
     async def setup(self, stage: Stage) -> None:
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        async with AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin:
             self._topic_id = (await admin.describe_topic(TOPIC)).id
 
     async def work(self, stage: Stage, random: Random) -> None:
         places = [place_of(TOPIC, queue) for queue in range(QUEUES)]
         async with (
             aclosing(stage.worker(random)) as worker,
-            wires_to(stage.addresses, stage.backend.group) as wires,
+            wires_to(stage.backend, stage.addresses) as wires,
         ):
             await self._reassign(worker, places)
             while not stage.over.is_set():
@@ -113,7 +113,7 @@ class RetentionWorkload(LogWorkload):
     async def _trim(self, stage: Stage, random: Random) -> None:
         async with (
             aclosing(stage.worker(random)) as worker,
-            AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
+            AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin,
         ):
             while not stage.over.is_set():
                 await stage.pause(random, TRIM_PAUSE_SECONDS)

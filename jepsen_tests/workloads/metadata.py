@@ -11,7 +11,6 @@ from typing import ClassVar, Final
 from dledger_client import AsyncAdmin, TopicNotFound
 from jepsen_tests.backends.surface import Setting
 from jepsen_tests.run.recorder import Process
-from jepsen_tests.workloads.clients import CONNECTION
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
 
 CHANGED_TOPIC: Final = "chaos-changed"
@@ -34,13 +33,13 @@ class MetadataWorkload(Workload):
     async def setup(self, stage: Stage) -> None:
         """Give every register a value that is known."""
         process = Process(stage.recorder)
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        async with AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin:
             await _change_to(process, admin, READ_QUEUES_MAX)
             await delete_all(process, admin)
 
     async def work(self, stage: Stage, random: Random) -> None:
         process = Process(stage.recorder)
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        async with AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin:
             while not stage.over.is_set():
                 if random.random() < 0.5:
                     await _change(process, admin, random)

@@ -43,7 +43,7 @@ class OffsetsWorkload(Workload):
 
     async def work(self, stage: Stage, random: Random) -> None:
         process = Process(stage.recorder)
-        async with wires_to(stage.addresses, stage.backend.group) as wires:
+        async with wires_to(stage.backend, stage.addresses) as wires:
             while not stage.over.is_set():
                 self._operations += 1
                 life = self._operations // (REGISTER_OPERATIONS_MAX * QUEUES * len(GROUPS))

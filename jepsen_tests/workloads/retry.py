@@ -13,7 +13,7 @@ from dledger_proto.batch.codec import ProducerStamp
 from dledger_proto.errors import DledgerError
 from dledger_proto.rpc.frames import AnswerRow
 from jepsen_tests.run.recorder import Process
-from jepsen_tests.workloads.clients import CONNECTION, place_of, shown_stored
+from jepsen_tests.workloads.clients import place_of, shown_stored
 from jepsen_tests.workloads.values import message_of
 from jepsen_tests.workloads.wire import Wire, batch_of, wires_to
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
@@ -104,7 +104,7 @@ class RetryWorkload(Workload):
     _topic_id = b""
 
     async def setup(self, stage: Stage) -> None:
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        async with AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin:
             self._topic_id = (await admin.describe_topic(TOPIC)).id
 
     def workers(self, stage: Stage) -> Sequence[Coroutine[Any, Any, None]]:
@@ -117,7 +117,7 @@ class RetryWorkload(Workload):
 
     async def _produce(self, stage: Stage, random: Random) -> None:
         while not stage.over.is_set():
-            async with wires_to(stage.addresses, stage.backend.group) as wires:
+            async with wires_to(stage.backend, stage.addresses) as wires:
                 repeater = _Repeater(stage, self._topic_id, random, wires)
                 await repeater.register()
                 while not stage.over.is_set():

@@ -13,6 +13,7 @@ import grpc.aio
 
 from dledger_proto.batch.codec import BatchView, ProducerStamp, Record, check_batch, encode_batch
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.network.tls import Keys, TlsFolder
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 from dledger_proto.rpc.frames import (
@@ -25,6 +26,7 @@ from dledger_proto.rpc.frames import (
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import broker_pb2_grpc
+from jepsen_tests.backends.surface import Backend
 
 WAIT_MS: Final = 500
 _OPTIONS: Final = (
@@ -36,12 +38,13 @@ _OPTIONS: Final = (
 
 
 @asynccontextmanager
-async def wires_to(addresses: Sequence[str], group: str) -> AsyncGenerator[list["Wire"]]:
+async def wires_to(backend: Backend, addresses: Sequence[str]) -> AsyncGenerator[list["Wire"]]:
     """Yield a connection to each of these members; close all at the end."""
+    keys = TlsFolder(backend.tls_folder).current() if backend.tls_folder else None
     async with AsyncExitStack() as opened:
         wires: list[Wire] = []
         for address in addresses:
-            wires.append(Wire(address, group))
+            wires.append(Wire(address, backend.group, keys))
             opened.push_async_callback(wires[-1].close)
         yield wires
 
@@ -58,8 +61,9 @@ def _told_by_members(*, write: bool = True) -> Generator[None]:
 class Wire:
     """A connection to one member."""
 
-    def __init__(self, address: str, group: str) -> None:
-        self._channel = open_channel(address, options=_OPTIONS)
+    def __init__(self, address: str, group: str, keys: Keys | None = None) -> None:
+        """With `keys` it speaks TLS."""
+        self._channel = open_channel(address, _OPTIONS, keys)
         self._stub: broker_pb2_grpc.BrokerAsyncStub = broker_pb2_grpc.BrokerStub(self._channel)
         self._admin: broker_pb2_grpc.AdminAsyncStub = broker_pb2_grpc.AdminStub(self._channel)
         self._metadata = (("dledger-group", group),)

@@ -6,15 +6,16 @@ same for all workloads: `run/phases.py`.
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Final
 
+from dledger_client import ConnectionConfig
 from jepsen_tests.backends.surface import Backend, Setting, places_of
 from jepsen_tests.run.patience import Revive
 from jepsen_tests.run.recorder import Recorder
-from jepsen_tests.workloads.clients import Worker, place_of
+from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of
 
 LeastOk = Mapping[str, tuple[int, float]]
 """By function: how many must succeed, and which share of all that ended."""
@@ -45,6 +46,11 @@ class Stage:
         """Return where clients reach each member."""
         return [self.backend.address(node) for node in self.backend.nodes]
 
+    @property
+    def connection(self) -> ConnectionConfig:
+        """Return how the public clients reach the cluster."""
+        return replace(CONNECTION, tls_folder=self.backend.tls_folder)
+
     def by_group(self, places: Iterable[str]) -> Iterator[tuple[Backend, list[str]]]:
         """Yield each broker group with those of these places that it has."""
         if not self.backend.parts:
@@ -57,7 +63,7 @@ class Stage:
 
     def worker(self, random: Random, *, name: str = "") -> Worker:
         """Return a new worker; `name` is as for `Worker`."""
-        return Worker(self.recorder, self.backend.bootstrap, random, name=name)
+        return Worker(self.recorder, self.backend.bootstrap, random, self.connection, name=name)
 
     async def pause(self, random: Random, mean: float = PAUSE_MEAN_SECONDS) -> None:
         """Wait a little, as callers do."""

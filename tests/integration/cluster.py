@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 
 from dledger_broker.local.cluster import LocalCluster, Setting
+from dledger_client import ConnectionConfig
 from dledger_proto.batch.codec import BatchView, ProducerStamp, Record, encode_batch
 from dledger_proto.errors import DledgerError
 from dledger_proto.network.tls import TlsFolder
@@ -195,6 +196,11 @@ class Cluster:
     def members(self) -> list[Member]:
         """All members, in the order of their names."""
         return [self.by_name[name] for name in self.local.member_names]
+
+    @property
+    def connection(self) -> ConnectionConfig:
+        """How the public clients reach the cluster."""
+        return ConnectionConfig(tls_folder=self.local.tls_folder)
 
     def running(self) -> list[Member]:
         """The members whose process runs."""

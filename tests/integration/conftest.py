@@ -6,4 +6,12 @@ need nothing of gRPC.
 
 import os
 
+import pytest
+
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def secure(request: pytest.FixtureRequest) -> bool:
+    """Whether the cluster has TLS. For tests of what goes over every kind of connection."""
+    return bool(request.param)

@@ -9,7 +9,7 @@ import pytest
 
 from dledger_client import AsyncAdmin
 from dledger_proto.batch.codec import BatchView, Compression, ProducerStamp, Record, encode_batch
-from dledger_proto.errors import Code
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import AnswerRow
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1 import broker_pb2 as pb
@@ -118,11 +118,11 @@ def test_a_leader_that_was_deposed_while_it_stood_still_claims_no_term(tmp_path:
     asyncio.run(run())
 
 
-def test_kill_the_leader_and_go_on(tmp_path: Path) -> None:
+def test_kill_the_leader_and_go_on(tmp_path: Path, secure: bool) -> None:
     """Nothing acknowledged is lost or doubled over a SIGKILL of the leader and its return."""
 
     async def run() -> None:
-        async with running_cluster(tmp_path) as cluster:
+        async with running_cluster(tmp_path, secure=secure) as cluster:
             leader, topic = await started(cluster)
             writer = Writer(cluster, topic, 1)
             await writer.register()
@@ -183,11 +183,14 @@ def test_stream_answers_in_order_and_together(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_follower_forwards_appends_in_order(tmp_path: Path) -> None:
-    """Any member takes appends (D10); a forwarded one that finds no leader is not forwarded on."""
+def test_a_follower_forwards_appends_in_order(tmp_path: Path, secure: bool) -> None:
+    """Any member takes appends (D10); a forwarded one that finds no leader is not forwarded on.
+
+    With TLS only members forward.
+    """
 
     async def run() -> None:
-        async with running_cluster(tmp_path) as cluster:
+        async with running_cluster(tmp_path, secure=secure) as cluster:
             leader, topic = await started(cluster)
             follower = (await cluster.followers())[0]
             client = AppendClient(follower)
@@ -197,19 +200,23 @@ def test_a_follower_forwards_appends_in_order(tmp_path: Path) -> None:
             assert [row.base_offset for row in rows] == list(range(100))
             twice = AppendClient(follower, ("dledger-forwarded", "1"))
             await twice.send(batch_of(topic.id, [b"x"]))
-            row = (await twice.wait(1))[0]
-            assert (row.code, row.hint) == (Code.NOT_LEADER, leader.address)
+            if secure:
+                with pytest.raises(DledgerError, match="only members of the cluster"):
+                    await twice.wait(1)
+            else:
+                row = (await twice.wait(1))[0]
+                assert (row.code, row.hint) == (Code.NOT_LEADER, leader.address)
             client.cancel()
             twice.cancel()
 
     asyncio.run(run())
 
 
-def test_a_paused_leader_is_replaced(tmp_path: Path) -> None:
+def test_a_paused_leader_is_replaced(tmp_path: Path, secure: bool) -> None:
     """SIGSTOP: another member leads soon; resumed, the old leader follows and agrees."""
 
     async def run() -> None:
-        async with running_cluster(tmp_path) as cluster:
+        async with running_cluster(tmp_path, secure=secure) as cluster:
             leader, topic = await started(cluster)
             writer = Writer(cluster, topic, 3)
             await writer.register()
@@ -309,11 +316,11 @@ def test_bad_input_changes_nothing(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_sigterm_hands_over_and_exits_zero(tmp_path: Path) -> None:
+def test_sigterm_hands_over_and_exits_zero(tmp_path: Path, secure: bool) -> None:
     """SIGTERM under load: exit 0, leadership given away, no acknowledged message lost."""
 
     async def run() -> None:
-        async with running_cluster(tmp_path) as cluster:
+        async with running_cluster(tmp_path, secure=secure) as cluster:
             leader, topic = await started(cluster)
             writer = Writer(cluster, topic, 4)
             await writer.register()

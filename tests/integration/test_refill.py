@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dledger_client import AsyncAdmin, AsyncProducer
+from dledger_client import AsyncAdmin, AsyncProducer, ProducerConfig
 from dledger_proto.limits import MIB
 from tests.integration.cluster import Cluster, Member, eventually, running_cluster
 
@@ -40,15 +40,23 @@ class Trimmed:
 
 
 @asynccontextmanager
-async def trimmed(folder: Path, bytes_per_second: int) -> AsyncIterator[Trimmed]:
+async def trimmed(
+    folder: Path, bytes_per_second: int, *, secure: bool = False
+) -> AsyncIterator[Trimmed]:
     async with running_cluster(
         folder,
+        secure=secure,
         storage__segment_size_bytes=8 * MIB,
         refill__bytes_per_second=bytes_per_second,
     ) as cluster:
         leader = await cluster.leader()
         bootstrap = ",".join(member.address for member in cluster.members)
-        async with AsyncAdmin(bootstrap) as admin, AsyncProducer(bootstrap) as producer:
+        there = cluster.connection
+        sending = ProducerConfig(connection=there)
+        async with (
+            AsyncAdmin(bootstrap, there) as admin,
+            AsyncProducer(bootstrap, sending) as producer,
+        ):
             await admin.create_topic("t", queues_per_group=1)
             for _ in range(10):
                 await producer.send_many("t", [RECORD] * 40)
@@ -67,9 +75,9 @@ async def trimmed(folder: Path, bytes_per_second: int) -> AsyncIterator[Trimmed]
             yield Trimmed(cluster, producer, leader, wiped)
 
 
-def test_a_wiped_member_comes_back_after_a_trim(tmp_path: Path) -> None:
+def test_a_wiped_member_comes_back_after_a_trim(tmp_path: Path, secure: bool) -> None:
     async def scenario() -> None:
-        async with trimmed(tmp_path, 100 * MIB) as it:
+        async with trimmed(tmp_path, 100 * MIB, secure=secure) as it:
             await eventually(it.is_whole, "the wiped member is whole again", 60)
             status = await it.wiped.status()
             assert status.first_index > 1

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from dledger_broker.cli import main
-from dledger_client import AsyncAdmin, AsyncProducer
+from dledger_client import AsyncAdmin, AsyncProducer, ProducerConfig
 from dledger_proto.batch.codec import BatchView
 from dledger_proto.entry import ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, parse_entry_header
 from dledger_proto.errors import Code
 from dledger_proto.limits import MIB
+from dledger_proto.network.tls_files import FOLDER_VARIABLE
 from dledger_proto.v1 import broker_pb2 as pb
 from tests.integration.cluster import Cluster, Member, running_cluster
 
@@ -100,18 +101,28 @@ async def read_once(member: Member) -> tuple[int, int]:
 
 
 def test_flipped_bits_of_running_members_are_mended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    secure: bool,
 ) -> None:
     async def scenario() -> None:
         async with running_cluster(
             tmp_path,
+            secure=secure,
             storage__segment_size_bytes=9 * MIB,
             storage__tail_cache_bytes=9 * MIB,
         ) as cluster:
             leader = await cluster.leader()
             follower = next(iter(await cluster.followers()))
             bootstrap = ",".join(member.address for member in cluster.members)
-            async with AsyncAdmin(bootstrap) as admin, AsyncProducer(bootstrap) as producer:
+            there = cluster.connection
+            monkeypatch.setenv(FOLDER_VARIABLE, there.tls_folder)
+            sending = ProducerConfig(connection=there)
+            async with (
+                AsyncAdmin(bootstrap, there) as admin,
+                AsyncProducer(bootstrap, sending) as producer,
+            ):
                 await admin.create_topic("t", queues_per_group=1)
                 for first in range(0, RECORDS, 4):
                     await producer.send_many("t", [body(n) for n in range(first, first + 4)])

@@ -79,10 +79,10 @@ def delivery(member: Member) -> Any:
 
 @asynccontextmanager
 async def group_of_consumers(
-    folder: Path, queues: int = 4
+    folder: Path, queues: int = 4, *, secure: bool = False
 ) -> AsyncIterator[tuple[Cluster, Member]]:
     """Yield a cluster with the topic `t` and the consumer group `g`, and its leader."""
-    async with running_cluster(folder) as cluster:
+    async with running_cluster(folder, secure=secure) as cluster:
         leader = await cluster.leader()
         await cluster.create_topic("t", queues)
         request = pb.CreateConsumerGroupRequest(name="g", id=b"g" * 16)
@@ -103,9 +103,11 @@ async def shared(consumers: list[Consumer], queues: int) -> None:
     await eventually(settled, "every queue has one holder")
 
 
-def test_queues_are_shared_given_back_and_served_after_a_death(tmp_path: Path) -> None:
+def test_queues_are_shared_given_back_and_served_after_a_death(
+    tmp_path: Path, secure: bool
+) -> None:
     async def run() -> None:
-        async with group_of_consumers(tmp_path) as (_, leader):
+        async with group_of_consumers(tmp_path, secure=secure) as (cluster, leader):
             first = Consumer(leader, "c1")
             await shared([first], 5)
             second = Consumer(leader, "c2")
@@ -122,7 +124,7 @@ def test_queues_are_shared_given_back_and_served_after_a_death(tmp_path: Path) -
             assert found.strategy == "sticky"
             assert not found.problems
             assert not found.unassigned
-            async with AsyncAdmin([leader.address]) as admin:
+            async with AsyncAdmin([leader.address], cluster.connection) as admin:
                 told = await admin.describe_consumer_group("g")
                 assert [each.member_id for each in told.consumers] == ["c1", "c2"]
                 assert {place: grant.holder for place, grant in told.queues.items()} == {

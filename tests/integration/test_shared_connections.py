@@ -11,6 +11,7 @@ from dledger_client import (
     AsyncPushConsumer,
     ConsumedRecord,
     ConsumerConfig,
+    ProducerConfig,
     PushConfig,
     StartAt,
 )
@@ -44,6 +45,8 @@ async def take(consumer: AsyncConsumer, bodies: set[bytes]) -> None:
 async def live(cluster: Cluster) -> None:
     """Use four clients; end one of them, and kill the leader."""
     bootstrap, pushed = cluster.local.name_server, set[bytes]()
+    there = cluster.connection
+    first = ConsumerConfig(start_at=StartAt.FIRST, connection=there)
     before = {member.name: own_connections(member.address) for member in cluster.members}
 
     async def listen(record: ConsumedRecord) -> None:
@@ -55,12 +58,12 @@ async def live(cluster: Cluster) -> None:
         return bodies
 
     async with (
-        AsyncProducer(bootstrap) as producer,
-        AsyncConsumer(bootstrap, ConsumerConfig(start_at=StartAt.FIRST)) as reader,
-        AsyncAdmin(bootstrap) as admin,
+        AsyncProducer(bootstrap, ProducerConfig(connection=there)) as producer,
+        AsyncConsumer(bootstrap, first) as reader,
+        AsyncAdmin(bootstrap, there) as admin,
     ):
         await reader.assign("t")
-        reading = PushConfig(ConsumerConfig(start_at=StartAt.FIRST))
+        reading = PushConfig(first)
         goes = await AsyncPushConsumer(bootstrap, "g", "t", listen, reading).start()
         bodies = await send(b"first")
         await take(reader, set(bodies))
@@ -74,9 +77,9 @@ async def live(cluster: Cluster) -> None:
         assert pushed == bodies
 
 
-def test_clients_of_a_process_share_connections_and_end_alone(tmp_path: Path) -> None:
+def test_clients_of_a_process_share_connections_and_end_alone(tmp_path: Path, secure: bool) -> None:
     async def scenario() -> None:
-        async with running_cluster(tmp_path) as cluster:
+        async with running_cluster(tmp_path, secure=secure) as cluster:
             await cluster.leader()
             await cluster.create_topic("t")
             await live(cluster)

@@ -4,21 +4,21 @@ import asyncio
 import datetime as dt
 import shutil
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
 
-from dledger_broker.local.cluster import NAME_SERVER
+from dledger_broker.local.cluster import CLIENT, LOCAL_HOSTS, NAME_SERVER, LocalCluster
 from dledger_broker.security.authority import Authority, Wanted, held
 from dledger_client import AsyncAdmin, AsyncConsumer, AsyncProducer
-from dledger_client.config import ConnectionConfig, ConsumerConfig, ProducerConfig, StartAt
+from dledger_client.config import ConsumerConfig, ProducerConfig, StartAt
 from dledger_proto.errors import Code
 from dledger_proto.exit_codes import Exit
 from dledger_proto.network.ports import free_ports
-from dledger_proto.network.tls import TlsFolder, client_name, member_name
+from dledger_proto.network.tls import TlsFolder, client_name, member_name, name_server_name
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 from dledger_proto.rpc.status import from_rpc_error
@@ -42,11 +42,6 @@ def in_cluster(folder: Path, body: Callable[[Cluster], Awaitable[None]]) -> None
             await body(cluster)
 
     asyncio.run(main())
-
-
-def connection(cluster: Cluster, folder: str = "") -> ConnectionConfig:
-    """Return how a client with a certificate reaches the cluster."""
-    return ConnectionConfig(tls_folder=folder or cluster.local.tls_folder)
 
 
 def certificate(cluster: Cluster, folder: Path, name: str, days_ago: int) -> Path:
@@ -76,7 +71,7 @@ def test_clients_and_members_speak_tls(tmp_path: Path) -> None:
 
 
 async def clients_and_members_speak_tls(cluster: Cluster) -> None:
-    there = connection(cluster)
+    there = cluster.connection
     name_server = cluster.local.name_server
     async with (
         AsyncProducer(name_server, ProducerConfig(connection=there)) as producer,
@@ -187,19 +182,18 @@ async def refusal(call: "asyncio.Future[object] | object") -> Code:
 
 
 def test_new_certificates_are_taken_while_all_runs(tmp_path: Path) -> None:
-    """The certificates change under load: no send fails, and the new ones are what members show."""
+    """Those of all processes change under load: no send fails, and the new ones are shown."""
     in_cluster(tmp_path, new_certificates_are_taken_while_all_runs)
 
 
 async def new_certificates_are_taken_while_all_runs(cluster: Cluster) -> None:
-    authority = Authority.load(cluster.local.folder / "tls")
-    name = cluster.members[0].name
-    host, _, port = cluster.members[0].address.rpartition(":")
-    before = await asyncio.to_thread(shown, host, int(port), cluster)
+    local = cluster.local
+    ports = [*local.ports.values(), *local.link_ports.values()]
+    before = await asyncio.to_thread(all_shown, ports, cluster)
     stop = asyncio.Event()
 
     async def send() -> int:
-        config = ProducerConfig(connection=connection(cluster))
+        config = ProducerConfig(connection=cluster.connection)
         count = 0
         async with AsyncProducer(cluster.local.name_server, config) as producer:
             while not stop.is_set():
@@ -210,7 +204,7 @@ async def new_certificates_are_taken_while_all_runs(cluster: Cluster) -> None:
     read: list[int] = []
 
     async def poll() -> None:
-        config = ConsumerConfig(connection=connection(cluster))
+        config = ConsumerConfig(connection=cluster.connection)
         async with AsyncConsumer(cluster.local.name_server, config) as consumer:
             await consumer.assign(TOPIC, StartAt.FIRST)
             while not stop.is_set():
@@ -219,19 +213,17 @@ async def new_certificates_are_taken_while_all_runs(cluster: Cluster) -> None:
     sending = asyncio.create_task(send())
     await eventually_sent(cluster)
     polling = asyncio.create_task(poll())
-    named = [member_name(cluster.local.cluster, cluster.local.group, name)]
-    client = client_name(cluster.local.cluster, "local")
-    folder = cluster.local.folder / "tls"
-    authority.issue(folder, Wanted(name, named, ["localhost", "127.0.0.1"]))
-    authority.issue(folder, Wanted("client-local", [client]))
+    renew(local)
 
     async def changed() -> bool:
-        return await asyncio.to_thread(shown, host, int(port), cluster) != before
+        now = await asyncio.to_thread(all_shown, ports, cluster)
+        return all(now[port] != before[port] for port in ports)
 
-    await eventually(changed, "the member shows its new certificate")
+    await eventually(changed, "every port shows a new certificate")
     leader = await cluster.leader()
-    cluster.local.kill(leader.name)  # others connect anew, with the new files
-    cluster.local.start(leader.name)
+    for name in (NAME_SERVER, leader.name):  # others connect anew, with the new files
+        local.kill(name)
+        local.start(name)
     await cluster.leader()
     before_end = sum(read)
 
@@ -244,9 +236,26 @@ async def new_certificates_are_taken_while_all_runs(cluster: Cluster) -> None:
     await polling
 
 
+def renew(local: LocalCluster) -> None:
+    """Make each certificate of a cluster anew."""
+    folder = local.folder / "tls"
+    authority = Authority.load(folder)
+    said = {name: member_name(local.cluster, local.group, name) for name in local.member_names}
+    said[NAME_SERVER] = name_server_name(local.cluster)
+    for name, whose in said.items():
+        authority.issue(folder, Wanted(name, [whose], LOCAL_HOSTS))
+    client = client_name(local.cluster, CLIENT)
+    authority.issue(folder, Wanted(f"client-{CLIENT}", [client]))
+
+
+def all_shown(ports: Sequence[int], cluster: Cluster) -> dict[int, bytes]:
+    """Return the certificate that is shown on each port."""
+    return {port: shown("127.0.0.1", port, cluster) for port in ports}
+
+
 async def eventually_sent(cluster: Cluster) -> None:
     """Wait until the topic is there."""
-    async with AsyncAdmin(cluster.local.name_server, connection(cluster)) as admin:
+    async with AsyncAdmin(cluster.local.name_server, cluster.connection) as admin:
 
         async def is_there() -> bool:
             return any(topic.name == TOPIC for topic in await admin.list_topics())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import grpc.aio
@@ -104,7 +105,9 @@ def test_admission_refuses_sends_while_administration_answers(tmp_path: Path) ->
     asyncio.run(run())
 
 
-def test_a_consumer_reads_on_at_the_right_offset_across_leader_changes(tmp_path: Path) -> None:
+def test_a_consumer_reads_on_at_the_right_offset_across_leader_changes(
+    tmp_path: Path, secure: bool
+) -> None:
     """Handed over, killed, handed over: no repeat, no gap, in order, up to the last record."""
     changes = 4
     total = 400
@@ -115,17 +118,18 @@ def test_a_consumer_reads_on_at_the_right_offset_across_leader_changes(tmp_path:
                 seen += await consumer.poll(1_000, 500)
 
     async def run() -> None:
-        async with running_cluster(tmp_path) as cluster:
+        async with running_cluster(tmp_path, secure=secure) as cluster:
             await cluster.leader()
-            address = cluster.local.name_server
+            address, there = cluster.local.name_server, cluster.connection
+            sending = ProducerConfig(timeout_ms=60_000, connection=there)
             await cluster.create_topic(TOPIC, queues=1)
-            by_leader = ConsumerConfig(start_at=StartAt.FIRST)
-            by_follower = ConsumerConfig(start_at=StartAt.FIRST, prefer="follower")
+            by_leader = ConsumerConfig(start_at=StartAt.FIRST, connection=there)
+            by_follower = replace(by_leader, prefer="follower")
             async with (
-                AsyncProducer(address, ProducerConfig(timeout_ms=60_000)) as producer,
+                AsyncProducer(address, sending) as producer,
                 AsyncConsumer(address, by_leader) as consumer,
                 AsyncConsumer(address, by_follower) as reader,
-                AsyncAdmin(address) as admin,
+                AsyncAdmin(address, there) as admin,
             ):
                 seen: list[ConsumedRecord] = []
                 followed: list[ConsumedRecord] = []

@@ -17,7 +17,7 @@ from dledger_proto.errors import Code, DledgerError
 from jepsen_tests.errors import HarnessFailure
 from jepsen_tests.run.patience import Patience, Revive
 from jepsen_tests.run.recorder import Process
-from jepsen_tests.workloads.clients import CONNECTION, place_of
+from jepsen_tests.workloads.clients import place_of
 from jepsen_tests.workloads.delivery.child import Child, Lanes, child
 from jepsen_tests.workloads.delivery.consumer import ERRORS, ConsumerPlan
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
@@ -66,7 +66,7 @@ class ConsumeWorkload(Workload):
 
     async def setup(self, stage: Stage) -> None:
         self._lanes = Lanes(stage.recorder)
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        async with AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin:
             for group, order in GROUPS.items():
                 try:
                     await admin.create_consumer_group(
@@ -125,6 +125,7 @@ class ConsumeWorkload(Workload):
             fails=fails,
             began=recorder.began,
             seed=random.random(),
+            tls_folder=stage.backend.tls_folder,
         )
         name = f"{group}-{next(self._names)}"
         return child(recorder, self._lanes, name, plan, folder=stage.folder, mutant=stage.mutant)
@@ -132,7 +133,7 @@ class ConsumeWorkload(Workload):
     async def _look(self, stage: Stage, random: Random) -> None:
         """Ask one group after the other how far it is."""
         process = Process(stage.recorder)
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        async with AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin:
             while not stage.over.is_set():
                 for group in GROUPS:
                     await _floors(process, admin, group)
@@ -142,7 +143,7 @@ class ConsumeWorkload(Workload):
         """Let all groups finish, send their dead letters again, and let them finish again."""
         process, patience = Process(stage.recorder), Patience(revive)
         async with (
-            AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
+            AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin,
             AsyncExitStack() as running,
         ):
             calm: list[Child] = [

@@ -62,6 +62,7 @@ class ConsumerPlan:
     seed: float
     seconds: float = LISTENER_SECONDS
     """How long a call takes, on average; 0: it does not wait."""
+    tls_folder: str = ""
 
 
 class Teller:
@@ -132,7 +133,7 @@ async def main(plan: ConsumerPlan) -> None:
         order=ConsumeOrder[plan.order.upper()],
         commit_interval_ms=COMMIT_INTERVAL_MS,
         create_group=False,
-        connection=ConnectionConfig(call_timeout_ms=CALL_TIMEOUT_MS),
+        connection=ConnectionConfig(call_timeout_ms=CALL_TIMEOUT_MS, tls_folder=plan.tls_folder),
     )
     config = PushConfig(
         consumer=consumer, concurrency=CONCURRENCY, close_timeout_ms=CLOSE_TIMEOUT_MS

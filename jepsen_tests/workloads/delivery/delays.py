@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from dledger_client import AsyncAdmin, SendResult
 from dledger_proto.errors import DledgerError
 from jepsen_tests.run.patience import Revive
-from jepsen_tests.workloads.clients import CONNECTION, Worker, place_of
+from jepsen_tests.workloads.clients import Worker, place_of
 from jepsen_tests.workloads.stored.doing import worker_and_admin
 from jepsen_tests.workloads.values import message_of
 from jepsen_tests.workloads.workload import LeastOk, Stage, Workload
@@ -79,7 +79,7 @@ class DelaysWorkload(Workload):
         """Wait until everything is delivered. If it never is, the final reads show that."""
         del revive
         until = asyncio.get_running_loop().time() + FIRED_SECONDS
-        async with AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin:
+        async with AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin:
             while asyncio.get_running_loop().time() < until:
                 try:
                     if not await admin.timers(TOPIC, limit=1):

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from dledger_client import AsyncAdmin
-from jepsen_tests.workloads.clients import CONNECTION, Worker, split_place
+from jepsen_tests.workloads.clients import Worker, split_place
 from jepsen_tests.workloads.workload import Stage
 
 TRIM_PAUSE_SECONDS: Final = 0.4
@@ -23,7 +23,7 @@ async def worker_and_admin(
     """Yield a worker and an administrator; close both at the end."""
     async with (
         aclosing(stage.worker(random)) as worker,
-        AsyncAdmin(stage.backend.bootstrap, CONNECTION) as admin,
+        AsyncAdmin(stage.backend.bootstrap, stage.connection) as admin,
     ):
         yield worker, admin
 

@@ -9,6 +9,7 @@ import itertools
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -47,15 +48,15 @@ VERSIONS_MEAN: Final = 5
 EXPORT_PAUSE_SECONDS: Final = 0.5
 TRIM_KEEPS: Final = 5
 BATCH_MAX: Final = 5
-PATIENT: Final = ConnectionConfig(call_timeout_ms=2 * CALL_TIMEOUT_MS)
 FOLDER: Final = "export"
 
 
 class Exporter:
     """One exporter, in one session after the other. Its methods are called in threads."""
 
-    def __init__(self, bootstrap: str, root: Path) -> None:
+    def __init__(self, bootstrap: str, root: Path, connection: ConnectionConfig) -> None:
         self._bootstrap = bootstrap
+        self._connection = connection
         self._root = root
         self._source: ClusterSource | None = None
         self._failed: BaseException | None = None
@@ -64,7 +65,7 @@ class Exporter:
     def run(self) -> dict[str, Any]:
         """Publish a version; return it, or the newest one when there is nothing new."""
         if self._source is None:
-            self._source = ClusterSource(self._bootstrap, self._root, PATIENT).__enter__()
+            self._source = ClusterSource(self._bootstrap, self._root, self._connection).__enter__()
         options = Options(TOPIC, accept_data_loss=True)
         try:
             outcome = export_once(
@@ -179,7 +180,8 @@ class ExportsWorkload(Workload):
     def _exporter(self, stage: Stage) -> Exporter:
         root = stage.folder / FOLDER
         root.mkdir(exist_ok=True)
-        return Exporter(stage.backend.bootstrap, root)
+        patient = replace(stage.connection, call_timeout_ms=2 * CALL_TIMEOUT_MS)
+        return Exporter(stage.backend.bootstrap, root, patient)
 
     async def _run(self, process: Process, exporter: Exporter, session: int) -> bool:
         done, _ = await process.do(

@@ -53,7 +53,7 @@ async def show_stamps(stage: Stage, places: Sequence[str], revive: Revive) -> No
     process, patience = Process(stage.recorder), Patience(revive)
     async with (
         aclosing(stage.worker(stage.random)) as worker,
-        wires_to(stage.addresses, stage.backend.group) as wires,
+        wires_to(stage.backend, stage.addresses) as wires,
     ):
         turns = itertools.cycle(wires)
 

@@ -48,6 +48,10 @@ from jepsen_tests.suite.suites import SMOKE, SuiteEntry
             ["--backend", "compose", "--mutant", "dedup-off"],
             "cannot put known bugs into its members",
         ),
+        (
+            ["--backend", "compose", "--secure"],
+            "--secure: backend compose cannot start its members with TLS; take one of process",
+        ),
         (["--backend", "compose", "--nodes", "5"], "--nodes 5: deploy/compose.yaml has 3 members"),
         (
             ["--backend", "compose", "--nemesis", "clock,bit-flips"],

@@ -41,6 +41,14 @@ def test_verdicts_are_those_of_the_histories(tmp_path: Path) -> None:
     assert "- acknowledged messages lost (C1, C2, C3): 2" in page
 
 
+def test_a_run_with_tls_is_told_apart(tmp_path: Path) -> None:
+    for name, notes in (("one", {"secure": True}), ("two", {"secure": False}), ("three", {})):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, valid_story(3).rows, least_ok={"send": [1, 0.01]}, **notes)
+    rows = [line.split("|") for line in summary([tmp_path])[0].splitlines() if "| story |" in line]
+    assert [row[2].strip() for row in rows] == ["none, 3, TLS", "none, 3", "none, 3"]
+
+
 def test_what_was_said_at_first_outlives_every_check(tmp_path: Path) -> None:
     run = run_in(tmp_path / "one", wrong(), "valid")
     for _ in range(2):

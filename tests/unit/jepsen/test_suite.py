@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from jepsen_tests.backends import BACKENDS
 from jepsen_tests.backends.surface import TroubleKind
 from jepsen_tests.backends.troubles.links import LinkProxies
 from jepsen_tests.exit_codes import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
@@ -35,6 +36,12 @@ NOT_BY_PROXIES = {"loss"}
 def test_smoke_has_every_fault_that_the_process_backend_can_do() -> None:
     assert TroubleKind.LOSS not in LinkProxies.kinds
     assert {fault for entry in SMOKE for fault in entry.faults} == set(FAULTS) - NOT_BY_PROXIES
+
+
+def test_each_suite_has_runs_with_tls_and_without() -> None:
+    for suite in (SMOKE, NIGHTLY):
+        assert {entry.secure for entry in suite} == {True, False}
+        assert all(BACKENDS[entry.backend].can_be_secure for entry in suite if entry.secure)
 
 
 def test_every_entry_names_what_there_is() -> None:
