@@ -5,13 +5,11 @@ group at once that there is a decision to fetch. Not owned: how a group takes a 
 (`topic_follower`), the rules of a single topic (`dledger.state.topics`).
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
-import grpc.aio
 import structlog
 
 from dledger.state.commands.command import Command
@@ -26,21 +24,18 @@ from dledger.state.values import (
     Topic,
     TopicType,
 )
-from dledger_broker.cluster.channels import GROUP_KEY, Channels
+from dledger_broker.cluster.channels import Channels
+from dledger_broker.cluster.telling import Telling
 from dledger_broker.cluster.topic_follower import import_topics
 from dledger_broker.cluster.view import ClusterView
-from dledger_broker.group.group_view import ANSWER_BY, CALL_SECONDS_MAX
+from dledger_broker.group.group_view import CALL_SECONDS_MAX
 from dledger_broker.rpc.topic_proto import layout_from_proto, topic_to_proto, topic_type
 from dledger_broker.usecases.messaging import ID_SIZE, Messaging, check_id
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.names import check_topic_name
-from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
 
 PULL_METHOD: Final = "/dledger.v1.Admin/PullTopics"
-CARRY_SECONDS: Final = 2.0
-"""How long the control group waits for another group. After that it reports the group as missing;
-the group takes the decision over later."""
 
 OFFERED_TYPES = (TopicType.NORMAL, TopicType.FIFO, TopicType.DELAY, TopicType.PRIORITY)
 """The other type is reserved: this version does not do what its name promises."""
@@ -74,7 +69,7 @@ class TopicAuthority:
     ) -> None:
         self._messaging = messaging
         self._cluster = cluster_view
-        self._channels = channels
+        self._telling = Telling(messaging.view, cluster_view, channels)
         self._local = local
         self._random = random
         self._auto_create = auto_create
@@ -174,21 +169,10 @@ class TopicAuthority:
 
     async def carry(self, *topics: Topic) -> list[str]:
         """Tell every other group of a decision; return those that did not take it over in time."""
-        left = ANSWER_BY.get() - self._messaging.view.clock.monotonic()
-        limit = max(0.0, min(left, CARRY_SECONDS))
-
-        async def took(group: str) -> bool:
-            try:
-                async with asyncio.timeout(limit):
-                    return await self._carry_to(group, topics)
-            except TimeoutError:
-                return False
-
-        names = [name for name in self._cluster.groups() if name != self._own_group]
+        names = self._telling.others()
         holders = {part.group: None for topic in topics for part in topic.layout}
         names += [name for name in holders if name not in (*names, self._own_group)]
-        taken = await asyncio.gather(*map(took, names))
-        missing = [name for name, done in zip(names, taken, strict=True) if not done]
+        missing = await self._telling.missing(names, lambda group: self._carry_to(group, topics))
         if missing:
             self._log.warning(
                 "some groups do not have the topic yet", topic=topics[-1].name, missing=missing
@@ -207,17 +191,8 @@ class TopicAuthority:
             except DledgerError:
                 return False
         last = topics[-1]  # whoever pulls takes over all that was decided
-        request = pb.PullTopicsRequest(
-            topic_id=last.topic_id, control_index=last.control_index
-        ).SerializeToString()
-        for member in self._cluster.members(group):
-            try:
-                unary = raw.raw_unary(self._channels.to(member), PULL_METHOD)
-                await unary(request, timeout=CARRY_SECONDS, metadata=((GROUP_KEY, group),))
-            except grpc.aio.AioRpcError:
-                continue
-            return True
-        return False
+        request = pb.PullTopicsRequest(topic_id=last.topic_id, control_index=last.control_index)
+        return await self._telling.pulled(group, PULL_METHOD, request.SerializeToString())
 
     async def _changed(self, command: Command[TopicChanged]) -> Topic:
         result = await self._messaging.view.commands.propose(command)

@@ -11,7 +11,7 @@ from dledger.state.results import TopicChanged
 from dledger.state.topics.commands import CreateTopic
 from dledger.state.topics.layout import queues_of
 from dledger.state.values import LayoutPart, QueueSpan, Topic, TopicType
-from dledger_broker.cluster import topic_authority
+from dledger_broker.cluster import telling
 from dledger_broker.cluster.channels import Channels
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.view import ClusterView
@@ -238,7 +238,7 @@ def layout_of(topic: Topic) -> list[pb.LayoutPart]:
 
 
 def test_a_change_tells_who_has_not_taken_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_authority, "CARRY_SECONDS", 3_600.0)  # the caller's time is the bound
+    monkeypatch.setattr(telling, "CARRY_SECONDS", 3_600.0)  # the caller's time is the bound
 
     async def run() -> None:
         authority = authority_of(Making(RESIZED), RESIZED, Hanging())
