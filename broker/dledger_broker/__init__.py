@@ -21,6 +21,7 @@ security/    Who may do what: certificates
 snapshots/   Snapshots of a running member, beside its data
 timers/      What the leader of a group puts into queues when its time has come
 usecases/    What callers can ask of a member, whatever the API
+users/       Users of the whole cluster: the control group decides, the others take over
 """
 
 from dledger_proto import __version__

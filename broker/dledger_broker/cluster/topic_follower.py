@@ -1,6 +1,7 @@
-"""A group takes over what the control group decides about topics (D1).
+"""A group takes over what the control group decides about topics (D1), and its users before them.
 
-Owns the loop by which a group's leader fetches decisions. The loop takes decisions from
+Owns the loop by which a group's leader fetches decisions. Users come first, so that no topic is
+known before who may use it. The loop takes decisions from
 the configured control group alone; a notice only makes it ask. Every step is idempotent and carries
 the control group's log index, so repeats and reordering do no harm. Not owned: the decisions
 (`topic_authority.py`), the rules of a single topic (`dledger/state/topics/`).
@@ -26,6 +27,7 @@ from dledger_broker.process.logs import Quiet
 from dledger_broker.process.tasks import start_running
 from dledger_broker.rpc.topic_proto import topic_from_proto
 from dledger_broker.usecases.messaging import Messaging, check_id
+from dledger_broker.users.following import UserFollower
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.network.tls import Callee
 from dledger_proto.rpc import raw, status
@@ -79,6 +81,7 @@ class TopicFollower:
         self._control_group = control_group
         self._cluster = cluster_view
         self._channels = channels
+        self._users = UserFollower(messaging.view, control_group, channels)
         self._log = structlog.get_logger()
         self._quiet = Quiet(messaging.view.clock, TELL_SECONDS)
         self._wake = asyncio.Event()
@@ -120,6 +123,27 @@ class TopicFollower:
         queries = self._messaging.view.machine.queries
         if knows(queries, topic_id, control_index):
             return
+        await self._pulled(seconds)
+        if not knows(queries, topic_id, control_index):
+            raise invalid(
+                f"topic {topic_id.hex()}, control index {control_index}: {self._control_group} "
+                "has not decided so, or it was refused here"
+            )
+
+    async def pull_users(self, revision: int, seconds: float) -> None:
+        """Ask the control group now; return when this group knows a list of users. As `pull`."""
+        queries = self._messaging.view.machine.queries
+        if queries.users_revision >= revision:
+            return
+        await self._pulled(seconds)
+        if queries.users_revision < revision:
+            raise invalid(
+                f"revision {revision} of the users: {self._control_group} has "
+                f"{queries.users_revision}"
+            )
+
+    async def _pulled(self, seconds: float) -> None:
+        """Wait for the end of a pull that begins now; UNAVAILABLE when it fails."""
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         self._wake.set()
@@ -127,17 +151,12 @@ class TopicFollower:
             async with asyncio.timeout(seconds):
                 problem = await done
         except TimeoutError:
-            problem = f"topics were not pulled within {seconds:.1f} s"
+            problem = f"the control group was not followed within {seconds:.1f} s"
         finally:
             if done in self._waiting:
                 self._waiting.remove(done)
         if problem:
             raise DledgerError(Code.UNAVAILABLE, problem)
-        if not knows(queries, topic_id, control_index):
-            raise invalid(
-                f"topic {topic_id.hex()}, control index {control_index}: {self._control_group} "
-                "has not decided so, or it was refused here"
-            )
 
     def _leadership_changed(self, _leadership: Leadership) -> None:
         self._complete_up_to = 0
@@ -170,6 +189,7 @@ class TopicFollower:
         problem = f"no member of the control group {self._control_group} is known here"
         for member in self._cluster.members(self._control_group):
             try:
+                await self._users.follow(member, term)
                 await self._follow_pages(member, term)
             except grpc.aio.AioRpcError as error:
                 problem = f"{member}: {status.from_rpc_error(error, write=False)}"
@@ -187,7 +207,7 @@ class TopicFollower:
             left_out = self._quiet.admit("problem")
             if left_out is not None:
                 self._log.warning(
-                    "cannot follow the topics of the control group",
+                    "cannot follow the control group",
                     group=self._messaging.view.names.group,
                     reason=problem,
                     others_since=left_out,

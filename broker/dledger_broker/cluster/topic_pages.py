@@ -14,6 +14,7 @@ from dledger_broker.rpc.topic_proto import topic_to_proto
 from dledger_proto.errors import invalid
 from dledger_proto.limits import TOPICS_PAGE_SIZE, TOPICS_PER_PAGE_MAX
 from dledger_proto.v1 import broker_pb2 as pb
+from dledger_proto.v1.users_pb2 import FollowUsersReply
 
 CURSOR: Final = struct.Struct(">Q16s")
 """Control index and id of the last topic that was told."""
@@ -111,7 +112,9 @@ def check_page(
         raise BadPage("the cursor does not continue behind the last topic")
 
 
-def check_history(reply: pb.ListTopicsReply, control_id: bytes, newest: int) -> None:
+def check_history(
+    reply: pb.ListTopicsReply | FollowUsersReply, control_id: bytes, newest: int
+) -> None:
     """Raise BadPage when a group that knows decisions up to `newest` cannot go on with an answer.
 
     A control group that was formed anew, or restored from an old copy, does not list all topics

@@ -52,6 +52,7 @@ from dledger_broker.rpc.table import SERVICES, services
 from dledger_broker.security.access import Access
 from dledger_broker.security.gate import Gate
 from dledger_broker.usecases.messaging import Messaging
+from dledger_broker.users.authority import UserAuthority
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
@@ -239,7 +240,7 @@ class Member:
             name: HostedGroup(
                 messaging,
                 config.storage.flush.value,
-                *(authorities if name == config.control_group else (None, None)),
+                *(authorities if name == config.control_group else (None, None, None)),
                 self._followers.get(name),
                 self._coordinators[name],
                 Grants(messaging.view, self._cluster_view, self._channels),
@@ -287,12 +288,12 @@ class Member:
 
     def _authorities(
         self, messagings: dict[str, Messaging]
-    ) -> tuple[TopicAuthority | None, ConsumerGroupAuthority | None]:
+    ) -> tuple[TopicAuthority | None, ConsumerGroupAuthority | None, UserAuthority | None]:
         """Return who decides in the control group; nobody, when this process does not host it."""
         config, random = self._config, self._platform.random
         control = messagings.get(config.control_group)
         if control is None:
-            return None, None
+            return None, None, None
         topics = TopicAuthority(
             control,
             self._cluster_view,
@@ -317,13 +318,13 @@ class Member:
                 groups,
                 config.consumer_groups.expiry_ms,
             )
-        return topics, groups
+        return topics, groups, UserAuthority(control.view, self._cluster_view, self._channels)
 
     def _find_user(self, name: str) -> User | None:
-        """Return a user: from the control group's own rows if they are here, else from copies."""
-        control = self._groups.get(self._config.control_group)
-        runtime = control or next(iter(self._groups.values()))
-        return runtime.view.machine.queries.user(name)
+        """Return a user as it is applied in the control group, or in a group that follows it."""
+        groups = self._groups
+        of = groups.get(self._config.control_group) or next(iter(groups.values()), None)
+        return None if of is None else of.view.machine.queries.user(name)
 
     async def _drain(self) -> bool:
         """Stop taking work, answer what waits, hand over, save, close (bounded by drain_ms).

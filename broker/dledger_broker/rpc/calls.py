@@ -37,6 +37,7 @@ from dledger_broker.security.gate import EVERYBODY, Caller, Gate, open_gate
 from dledger_broker.security.rules import Rule
 from dledger_broker.snapshots.keeping import Snapshots
 from dledger_broker.usecases.messaging import Messaging
+from dledger_broker.users.authority import UserAuthority
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import DETAIL_SIZE_MAX
 from dledger_proto.names import printable
@@ -91,8 +92,10 @@ class HostedGroup:
     """Decides about topics; None unless the group is the control group."""
     group_authority: ConsumerGroupAuthority | None = None
     """Decides about consumer groups; None unless the group is the control group."""
+    user_authority: UserAuthority | None = None
+    """Decides about users; None unless the group is the control group."""
     follower: TopicFollower | None = None
-    """Takes over the decisions about topics; None when the group is the control group."""
+    """Takes over the decisions about users and topics; None when the group is the control group."""
     coordinator: Coordinator | None = None
     """Keeps the consumers of consumer groups; None in tests that need none."""
     grants: Grants | None = None
@@ -241,9 +244,11 @@ class Row(Generic[Request, Reply]):
 
 def _shown(request: Message) -> str:
     """Return what a request names, for one line: no settings, nothing secret."""
+    user: Message | None = getattr(request, "user", None)
     names = (
-        getattr(request, field.name)
-        for field in request.DESCRIPTOR.fields
+        getattr(each, field.name)
+        for each in (request, *([user] if isinstance(user, Message) else []))
+        for field in each.DESCRIPTOR.fields
         if field.name in SHOWN and field.type == field.TYPE_STRING
     )
     return printable(" ".join(filter(None, names)))[:DETAIL_SIZE_MAX]

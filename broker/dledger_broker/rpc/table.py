@@ -17,13 +17,14 @@ from dledger_broker.rpc.delivery import explaining, groups, progress, schedules,
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
 from dledger_broker.security import rules, service
+from dledger_broker.users import service as users
 from dledger_proto.limits import PROGRESS_PER_CALL_MAX, QUEUES_PER_CALL_MAX
 from dledger_proto.rpc import raw
 from dledger_proto.v1 import broker_pb2 as pb
-from dledger_proto.v1 import delivery_pb2, login_pb2, routes_pb2, snapshots_pb2
+from dledger_proto.v1 import delivery_pb2, login_pb2, routes_pb2, snapshots_pb2, users_pb2
 
 BROKER, DELIVERY, ADMIN, ROUTES = "Broker", "Delivery", "Admin", "Routes"
-SNAPSHOTS, LOGIN = "Snapshots", "Login"
+SNAPSHOTS, LOGIN, USERS = "Snapshots", "Login", "Users"
 PUBLISH, SUBSCRIBE, UPDATE = Action.PUBLISH, Action.SUBSCRIBE, Action.UPDATE
 CREATE, DELETE, GET, LIST = Action.CREATE, Action.DELETE, Action.GET, Action.LIST
 QUERY, LOOKUP, ADMINISTRATION = Work.QUERY, Work.LOOKUP, Work.ADMIN
@@ -249,6 +250,30 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
         QUERY, ANY, service.finish, rules.BEFORE_LOGIN,
     ),
     Row(
+        USERS, "Put", users_pb2.PutUserRequest, users_pb2.UserReply,
+        ADMINISTRATION, CONTROL, users.put, rules.ADMINISTRATORS,
+    ),
+    Row(
+        USERS, "Delete", users_pb2.DeleteUserRequest, users_pb2.UserReply,
+        ADMINISTRATION, CONTROL, users.delete, rules.ADMINISTRATORS,
+    ),
+    Row(
+        USERS, "Describe", users_pb2.DescribeUserRequest, users_pb2.UserReply,
+        ADMINISTRATION, CONTROL, users.describe, rules.ADMINISTRATORS,
+    ),
+    Row(
+        USERS, "List", users_pb2.ListUsersRequest, users_pb2.ListUsersReply,
+        ADMINISTRATION, CONTROL, users.list_all, rules.ADMINISTRATORS,
+    ),
+    Row(
+        USERS, "Pull", users_pb2.PullUsersRequest, users_pb2.PullUsersReply,
+        ADMINISTRATION, LEADER, users.pull, rules.MEMBERS, users.follows_control_group,
+    ),
+    Row(
+        USERS, "Follow", users_pb2.FollowUsersRequest, users_pb2.FollowUsersReply,
+        ADMINISTRATION, ANY, users.follow, rules.MEMBERS, users.decides,
+    ),
+    Row(
         ROUTES, "Get", routes_pb2.RoutesRequest, routes_pb2.RoutesReply,
         QUERY, ANY, routes.get_routes, rules.ANYONE, while_draining=True,
     ),
@@ -256,7 +281,7 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
 
 
 SERVICES: Final = tuple(
-    f"dledger.v1.{each}" for each in (BROKER, DELIVERY, ADMIN, SNAPSHOTS, LOGIN, ROUTES)
+    f"dledger.v1.{each}" for each in (BROKER, DELIVERY, ADMIN, SNAPSHOTS, LOGIN, USERS, ROUTES)
 )
 """As gRPC names them."""
 
@@ -284,6 +309,7 @@ def services(calls: Calls, streams: Streams, watch: RouteWatch) -> tuple[raw.Raw
         ADMIN: {"LogEntries": raw.ReadMethod(streams.log_entries)},
         SNAPSHOTS: {},
         LOGIN: {},
+        USERS: {},
         ROUTES: {"Watch": raw.ReadMethod(watch.watch)},
     }
     return tuple(

@@ -41,6 +41,8 @@ class PutUser(Command[UserChanged]):
 
     mode: PutMode
     user: User
+    known_revision: UInt64 = 0
+    """Of the list that the caller changed the user in; 0: it does not say."""
 
     def apply(self, state: State, entry: Entry) -> UserChanged | Refused:
         """Store the whole user; the same creation twice has the same answer."""
@@ -53,6 +55,13 @@ class PutUser(Command[UserChanged]):
             return _unknown(user.name)
         if self.mode is PutMode.CREATE and known is not None:
             return Refused(Code.USER_EXISTS, f"user {user.name} exists and is another")
+        revision = users.list_state.revision
+        if self.known_revision and self.known_revision < revision:
+            return Refused(
+                Code.USER_EXISTS,
+                f"user {user.name}: users have changed at {revision}, after known_revision "
+                f"{self.known_revision}: look again, and repeat it",
+            )
         if known is None:
             users.check_room(1, USERS_MAX)
         elif not (user.is_admin and user.is_enabled) and users.is_last_administrator(user.name):

@@ -28,6 +28,7 @@ from dledger_proto.v1 import (
     login_pb2,
     routes_pb2,
     snapshots_pb2,
+    users_pb2,
 )
 from tests.unit.broker.fakes import ManualClock, admission
 from tests.unit.broker.test_messaging import FakeQueries, Host, messaging
@@ -42,7 +43,7 @@ PEER = "ipv4:10.0.0.1:4711"
 
 
 def unary_methods() -> dict[str, MethodDescriptor]:
-    modules = (broker_pb2, delivery_pb2, login_pb2, routes_pb2, snapshots_pb2)
+    modules = (broker_pb2, delivery_pb2, login_pb2, routes_pb2, snapshots_pb2, users_pb2)
     return {
         f"/{service.full_name}/{method.name}": method
         for module in modules

@@ -257,9 +257,9 @@ GOLDEN: list[tuple[Command[object], str, str]] = [
         f"DeleteSchedule topic_id={HEX_A} name=s",
     ),
     (
-        PutUser(PutMode.CHANGE, USER),
-        "1801" + "01" + HEX_USER,
-        f"PutUser mode=CHANGE user={SHOWN_USER}",
+        PutUser(PutMode.CHANGE, USER, 258),
+        "1801" + "01" + HEX_USER + "0201000000000000",
+        f"PutUser mode=CHANGE user={SHOWN_USER} known_revision=258",
     ),
     (DeleteUser("u"), "1901" + "0100" + "75", "DeleteUser name=u"),
     (

@@ -107,6 +107,17 @@ class TestControlGroup:
         driven.one(change(replace(CAROL, is_admin=True)))
         assert isinstance(driven.one(DeleteUser("alice")), UserChanged)
 
+    def test_a_change_of_what_changed_since_is_refused(self) -> None:
+        """Two administrators do not undo each other's changes unseen."""
+        driven = Driven()
+        driven.run(create(ALICE), create(BOB))
+        mine, others = replace(BOB, policies=()), replace(BOB, is_enabled=False)
+        assert isinstance(driven.one(PutUser(PutMode.CHANGE, others, 1)), UserChanged)
+        assert code_of(driven.one(PutUser(PutMode.CHANGE, mine, 1))) is Code.USER_EXISTS
+        assert driven.machine.queries.user("bob") == others
+        assert isinstance(driven.one(PutUser(PutMode.CHANGE, others, 1)), UserChanged), "a repeat"
+        assert isinstance(driven.one(PutUser(PutMode.CHANGE, mine, 2)), UserChanged)
+
     def test_there_is_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("dledger.state.users.commands.USERS_MAX", 2)
         driven = Driven()
