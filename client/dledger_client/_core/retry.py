@@ -72,6 +72,7 @@ PLANS: Final[dict[Code, AnswerPlan]] = {
     Code.UNAVAILABLE: _ELSEWHERE,
     Code.TOO_MANY_IN_FLIGHT: AnswerPlan(NextStep.AGAIN),
     Code.TOO_MANY_TIMERS: AnswerPlan(NextStep.AGAIN),
+    Code.UNAUTHENTICATED: AnswerPlan(NextStep.AGAIN),  # the login of the stream ended: a new stream
     Code.UNKNOWN_OUTCOME: AnswerPlan(NextStep.AGAIN, is_unknown=True),
     Code.INTERNAL: AnswerPlan(NextStep.FAIL, is_unknown=True),
     Code.WRONG_GROUP: AnswerPlan(NextStep.REFRESH),

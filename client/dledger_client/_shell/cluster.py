@@ -81,7 +81,7 @@ class Cluster:
         return self._calls
 
     async def wait_loaded(self, timeout: float) -> None:
-        """Wait for the first routes; DeadlineExpired after `timeout` seconds."""
+        """Wait for the first routes; DeadlineExpired, or Unauthenticated, after so many seconds."""
         self._check_open()
         if self._loaded.is_set():  # a call for each of a thousand queues need not have a timer
             return
@@ -90,9 +90,13 @@ class Cluster:
                 await self._loaded.wait()
             self._check_open()
         except TimeoutError:
+            problem = None if self._shared is None else self._shared.problem
+            if problem is not None and problem.code is Code.UNAUTHENTICATED:
+                raise problem from None
+            because = "" if problem is None else f": {problem}"
             raise DeadlineExpired(
                 Code.NOT_PROPOSED,
-                f"no routes came from {', '.join(self._bootstrap)} within {timeout:.1f} s",
+                f"no routes came from {', '.join(self._bootstrap)} within {timeout:.1f} s{because}",
             ) from None
 
     def _check_open(self) -> None:

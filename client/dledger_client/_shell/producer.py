@@ -277,7 +277,7 @@ class ProducerEngine:
             stream = raw_stream(channel, APPEND)(metadata=metadata)
             try:
                 await self._use_link(link, stream)
-            except grpc.aio.AioRpcError as broken:
+            except (grpc.aio.AioRpcError, DledgerError) as broken:
                 raise self.cluster.channels.failure(channel, broken, write=True) from None
             finally:
                 stream.cancel()
@@ -302,8 +302,11 @@ class ProducerEngine:
         writer.add_done_callback(partial(_report_bug, stream))
         try:
             while (frame := await read_frame(stream)) is not None:
-                self.core.answered(link, parse_answers(frame), self._now())
+                answers = parse_answers(frame)
+                self.core.answered(link, answers, self._now())
                 self._advance()
+                if any(row.code == Code.UNAUTHENTICATED for row in answers):
+                    raise DledgerError(Code.UNAUTHENTICATED, "the login of the stream ended")
         finally:
             del self._writable[link]
             writer.cancel()

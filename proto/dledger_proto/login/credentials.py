@@ -7,7 +7,7 @@ Not owned: the messages (`dledger_proto.login.scram`), who sends them (`tokens`,
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import grpc
 
@@ -65,7 +65,7 @@ def token_of(login: scram.ClientLogin, reply: pb.FinishLoginReply, now: float) -
 
 def asks_for_no_user(error: grpc.RpcError) -> bool:
     """Tell whether a server refused a login because it knows none: a name server does."""
-    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
+    return cast("grpc.Call", error).code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def _secret(path: str) -> str:

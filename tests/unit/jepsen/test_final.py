@@ -47,6 +47,7 @@ class Said:
 class Cluster:
     """Three members of whom something goes wrong so many times: each thing by its name."""
 
+    tls_folder = ""
     name = "none"
     group = "g"
     nodes = NODES
@@ -114,8 +115,10 @@ class FakeWorker:
 
     cluster: Cluster
 
-    def __init__(self, recorder: Recorder, bootstrap: str, random: Random, *, name: str) -> None:
-        del bootstrap, random, name
+    def __init__(
+        self, recorder: Recorder, bootstrap: str, random: Random, connection: object, *, name: str
+    ) -> None:
+        del bootstrap, random, connection, name
         self._process = Process(recorder)
         self._sent = 0
         self._place = ""

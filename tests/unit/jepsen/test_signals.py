@@ -97,6 +97,7 @@ def test_an_error_while_cleaning_up_is_not_lost() -> None:
 class Cluster:
     """A backend that only notes what is asked of it."""
 
+    tls_folder = ""
     name, group, nodes, is_kept, parts = "none", "g", ("n1",), False, ()
 
     def __init__(self, stop: StopRequest, signals_at_start: int, signals_at_stop: int = 0) -> None:

@@ -27,10 +27,10 @@ from google.protobuf.message import DecodeError
 from dledger_client import _machine
 from dledger_client._core.routes import RouteTable
 from dledger_client._shell import calls
-from dledger_client._shell.wire import Channels
+from dledger_client._shell.wire import Channels, failure
 from dledger_client.config import ConnectionConfig
-from dledger_client.errors import ClientError
-from dledger_proto.errors import DledgerError
+from dledger_client.errors import ClientError, error_of
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
 from dledger_proto.rpc.raw import raw_read
 from dledger_proto.v1 import routes_pb2
@@ -85,6 +85,8 @@ class SharedConnections:
         self._loop = asyncio.get_running_loop()
         self._hurry = asyncio.Event()
         self._watched = ""
+        self.problem: ClientError | None = None
+        """Why the last source gave no routes; None: it did."""
         self._is_followed = False
         """The watched source has answered, and its stream stands."""
         self._watcher: asyncio.Task[None] | None = None
@@ -165,7 +167,11 @@ class SharedConnections:
             try:
                 if await self._watch_source(self._watched):
                     failures = 0
-            except (grpc.aio.AioRpcError, DledgerError, TimeoutError, DecodeError) as error:
+            except (grpc.aio.AioRpcError, DledgerError) as error:
+                self.problem = failure(error, write=False)
+                _LOG.debug("routes from %s: %s", self._watched, self.problem)
+            except (TimeoutError, DecodeError) as error:
+                self.problem = error_of(Code.UNAVAILABLE, str(error))
                 _LOG.debug("routes from %s: %s", self._watched, error)
             failures += 1
             if failures % max(1, len(self._bootstrap)) == 0:
@@ -202,6 +208,7 @@ class SharedConnections:
                 reply = routes_pb2.RoutesReply.FromString(message)
                 self._apply(reply, is_followed=True)
                 answered = self._is_followed = True
+                self.problem = None
         except grpc.aio.AioRpcError as error:
             self.channels.failure(channel, error, write=False)
             if answered:

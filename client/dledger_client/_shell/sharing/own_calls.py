@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import grpc
 import grpc.aio
 
 from dledger_client._shell.wire import Channels, Method, Reply, Request, failure
@@ -30,7 +31,7 @@ class OwnCalls:
         return await self._channels.ready(address, group)
 
     def failure(
-        self, channel: grpc.aio.Channel, error: grpc.aio.AioRpcError, *, write: bool
+        self, channel: grpc.aio.Channel, error: grpc.RpcError | DledgerError, *, write: bool
     ) -> ClientError:
         """See `Channels.failure`."""
         return self._channels.failure(channel, error, write=write)
