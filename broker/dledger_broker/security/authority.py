@@ -4,12 +4,14 @@ Owns: what a certificate of ours looks like, file modes, the layout of an author
 not own: the names in certificates and the files of a process (`dledger_proto.network.tls`).
 
     FOLDER/authority/ca.crt, ca.key     the authority; it belongs on no server
+    FOLDER/authority-new, authority-old another one beside it, while one takes over from the other
     FOLDER/NAME/ca.crt, tls.crt, tls.key
 """
 
 import datetime as dt
 import ipaddress
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,11 @@ from dledger_proto.network.tls import TlsError, proof_host
 from dledger_proto.network.tls_files import AUTHORITY, CERTIFICATE, KEY
 
 AUTHORITY_FOLDER: Final = "authority"
+NEW_FOLDER: Final = "authority-new"
+"""Trusted already, and makes no certificates yet."""
+OLD_FOLDER: Final = "authority-old"
+"""Trusted still, and makes no certificates any more."""
+AUTHORITY_FOLDERS: Final = (AUTHORITY_FOLDER, NEW_FOLDER, OLD_FOLDER)
 AUTHORITY_KEY: Final = "ca.key"
 AUTHORITY_DAYS: Final = 3_650
 DAYS: Final = 397
@@ -105,9 +112,9 @@ class Authority:
         """Until when its certificates can hold."""
         return self._certificate.not_valid_after_utc
 
-    def store(self, folder: Path) -> None:
-        """Write the authority; OSError."""
-        inner = folder / AUTHORITY_FOLDER
+    def store(self, folder: Path, name: str = AUTHORITY_FOLDER) -> None:
+        """Write the authority below a folder; OSError."""
+        inner = folder / name
         _make_folder(folder)
         _make_folder(inner)
         _write(inner / AUTHORITY_KEY, _key_pem(self._key), SECRET_MODE)
@@ -148,10 +155,50 @@ class Authority:
         )
         inner = folder / wanted.folder
         _make_folder(inner)
-        _write(inner / AUTHORITY, self._pem, 0o644)
+        _write(inner / AUTHORITY, _bundle(folder, self._pem), 0o644)
         _write(inner / KEY, _key_pem(key), SECRET_MODE)
         _write(inner / CERTIFICATE, certificate.public_bytes(Encoding.PEM), 0o644)
         return inner
+
+
+def spread(folder: Path) -> None:
+    """Give every process's folder the certificates of all authorities that are there; OSError."""
+    for process in processes(folder):
+        _write(process / AUTHORITY, _bundle(folder), 0o644)
+
+
+def processes(folder: Path) -> list[Path]:
+    """Return the folders of processes below an authority's."""
+    return sorted(each.parent for each in folder.glob(f"*/{CERTIFICATE}"))
+
+
+def _bundle(folder: Path, *first: bytes) -> bytes:
+    """Return the certificates of all authorities of a folder, each once."""
+    paths = [folder / name / AUTHORITY for name in AUTHORITY_FOLDERS]
+    found = [path.read_bytes() for path in paths if path.exists()]
+    return b"".join(dict.fromkeys([*first, *found]))
+
+
+def begin_change(folder: Path, days: int = AUTHORITY_DAYS) -> None:
+    """Make a new authority beside the one that is there, and let all trust both; OSError."""
+    Authority.make(Authority.load(folder).cluster, days).store(folder, NEW_FOLDER)
+    spread(folder)
+
+
+def change(folder: Path) -> None:
+    """Let the new authority make certificates from here on; OSError.
+
+    Once more after an end between the two moves it goes on with the second.
+    """
+    if (folder / AUTHORITY_FOLDER).exists():
+        (folder / AUTHORITY_FOLDER).rename(folder / OLD_FOLDER)
+    (folder / NEW_FOLDER).rename(folder / AUTHORITY_FOLDER)
+
+
+def end_change(folder: Path) -> None:
+    """Forget the old authority, its key too, and let nobody trust it any more; OSError."""
+    shutil.rmtree(folder / OLD_FOLDER)
+    spread(folder)
 
 
 def held(folder: Path) -> Certificate:

@@ -107,6 +107,18 @@ TLS_BUGS: Final[Sequence[Mutant]] = (
         ],
     ),
     Mutant(
+        "the-old-authority-is-dropped-at-once",
+        "a new certificate comes with the new authority's certificate alone",
+        [
+            Edit(
+                "dledger_broker.security.authority:Authority.issue",
+                "_bundle(folder, self._pem)",
+                "self._pem",
+            )
+        ],
+        ["unit.security.test_replaced_authority.test_no_connection_fails_on_the_way"],
+    ),
+    Mutant(
         "readers-end-when-files-change",
         "the channel of a running stream is closed when the files have changed",
         [

@@ -1,9 +1,9 @@
 """`dledger tls`: an authority, and a folder with key and certificate for each process.
 
-Owns the options, and which names a certificate gets. Does not own certificates (`security`).
+Owns the options, and which names a certificate gets. Does not own certificates (`security`), how
+they are shown (`issuing.py`), a change of the authority (`replacing.py`).
 """
 
-import datetime as dt
 import ipaddress
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,16 +11,19 @@ from typing import Annotated, Final
 
 import typer
 
-from dledger_broker.cli.output import CommandFailed, JsonFlag, bad_input, note, print_rows
+from dledger_broker.cli.output import CommandFailed, JsonFlag, bad_input, print_rows
+from dledger_broker.cli.security import replacing
+from dledger_broker.cli.security.issuing import COLUMNS, issue_all, row_of
 from dledger_broker.config.sections import check_broker_group, check_name
 from dledger_broker.security.authority import (
     AUTHORITY_DAYS,
     AUTHORITY_FOLDER,
+    AUTHORITY_FOLDERS,
     DAYS,
     DAYS_MAX,
     Authority,
     Wanted,
-    held,
+    processes,
 )
 from dledger_proto.network.addresses import check_address
 from dledger_proto.network.tls import (
@@ -35,7 +38,6 @@ from dledger_proto.network.tls import (
 )
 from dledger_proto.network.tls_files import CERTIFICATE
 
-COLUMNS: Final = ("folder", "names", "hosts", "from", "until", "days_left")
 NAME_SERVER_FOLDER: Final = "name-server"
 THIS_HOST: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -64,6 +66,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("issue")(issue)
     group.command("show")(show)
     group.command("proof")(proof)
+    replacing.add_to(group)
     app.add_typer(group, name="tls")
 
 
@@ -92,7 +95,7 @@ def init(
         )
     authority = Authority.make(cluster, AUTHORITY_DAYS)
     authority.store(folder)
-    _issue(authority, folder, wanted, days, as_json=as_json)
+    issue_all(authority, folder, wanted, days, as_json=as_json)
 
 
 def issue(
@@ -115,7 +118,7 @@ def issue(
     wanted = list(_wanted(authority.cluster, group, member or [], name_server, client or []))
     if not wanted:
         bad_input("nothing to make", "give --member, --name-server or --client")
-    _issue(authority, folder, wanted, days, as_json=as_json)
+    issue_all(authority, folder, wanted, days, as_json=as_json)
 
 
 def show(
@@ -123,8 +126,8 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show who a certificate is for, and until when it holds."""
-    folders = [folder] if (folder / CERTIFICATE).exists() else sorted(folder.glob("*"))
-    rows = [_row(each) for each in folders if (each / CERTIFICATE).exists()]
+    folders = [folder] if (folder / CERTIFICATE).exists() else processes(folder)
+    rows = [row_of(each) for each in folders]
     if not rows:
         bad_input(f"{folder}: no {CERTIFICATE}")
     print_rows(rows, COLUMNS, as_json=as_json, empty="")
@@ -146,50 +149,6 @@ def proof(
     print_rows(rows, ("name", "dns"), as_json=as_json, empty="")
 
 
-def _issue(
-    authority: Authority, folder: Path, wanted: list[Wanted], days: int, *, as_json: bool
-) -> None:
-    if authority.ends < dt.datetime.now(dt.UTC) + dt.timedelta(days=days):
-        bad_input(
-            f"--days: {days}, the authority itself holds until {authority.ends:%Y-%m-%d}",
-            "give fewer days, or make a new authority",
-        )
-    for each in wanted:
-        _check_kept(folder, each)
-    rows = [_row(authority.issue(folder, each, days)) for each in wanted]
-    print_rows(rows, COLUMNS, as_json=as_json, empty="an authority, and no certificates")
-    note(f"the folder {folder / AUTHORITY_FOLDER} belongs on no server")
-
-
-def _check_kept(folder: Path, wanted: Wanted) -> None:
-    """End the command when a certificate would lose what the one before it said."""
-    if not (folder / wanted.folder / CERTIFICATE).exists():
-        return
-    before = held(folder / wanted.folder)
-    lost = {*before.names, *before.hosts} - {*wanted.names, *wanted.hosts}
-    if lost:
-        bad_input(
-            f"{folder / wanted.folder}: the new certificate would lack {', '.join(sorted(lost))}",
-            "give these, too, or remove the folder first",
-        )
-
-
-def _row(folder: Path) -> dict[str, object]:
-    try:
-        said = held(folder)
-    except TlsError as error:
-        bad_input(str(error))
-    left = said.ends - dt.datetime.now(dt.UTC)
-    return {
-        "folder": str(folder),
-        "names": ", ".join(said.names),
-        "hosts": ", ".join(said.hosts),
-        "from": said.starts.isoformat(timespec="seconds"),
-        "until": said.ends.isoformat(timespec="seconds"),
-        "days_left": left.days,
-    }
-
-
 def _wanted(
     cluster: str, group: str, members: list[str], name_server: str, clients: list[str]
 ) -> Iterator[Wanted]:
@@ -206,7 +165,7 @@ def _wanted(
         names.append(member_name(cluster, of_group or group, member))
         known += [host for host in _hosts("--member", hosts) if host not in known]
     for member, (names, known) in by_member.items():
-        if member in {AUTHORITY_FOLDER, NAME_SERVER_FOLDER, *map(_client_folder, clients)}:
+        if member in {*AUTHORITY_FOLDERS, NAME_SERVER_FOLDER, *map(_client_folder, clients)}:
             bad_input(f"--member: {member}, is the name of another folder")
         yield Wanted(member, names, [*known, *_here(known)])
     if name_server:
