@@ -7,4 +7,5 @@ line_budget    how many log lines what others do may cost
 peer_address   where a peer is: the hosts that its name stands for
 peer_link      the dialling end of a link to another member
 peer_listener  the accepting end of all links of a process
+strangers      connections that are not accepted yet: how many, and which one makes room. Pure
 """

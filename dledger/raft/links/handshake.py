@@ -2,11 +2,14 @@
 
 A connection counts among the strangers from its first moment on, for a handshake may never end. A
 server of asyncio would tell of a connection only once TLS stands, so this module takes connections
-from the port itself. After the handshake the stream of frames is told, as without TLS.
+from the port itself. It looks at the first record, without taking it, before it begins TLS: until
+the record has come whole, a connection costs nothing but its place. After the handshake the stream
+of frames is told, as without TLS.
 """
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final, Protocol
@@ -17,6 +20,11 @@ from dledger_proto.network.tls import TlsFolder
 BACKLOG: Final = 100
 ACCEPT_PAUSE_SECONDS: Final = 1.0
 """After the machine had no room for another connection, as asyncio's own servers wait."""
+RECORD_HEAD: Final = struct.Struct(">cBBH")
+"""Of a record of TLS (RFC 8446, 5.1): its type, its version in two bytes, the size behind."""
+HANDSHAKE: Final = b"\x16"
+TLS_MAJOR: Final = 3
+RECORD_SIZE_MAX: Final = 1 << 14
 
 
 class Newcomer(Protocol):
@@ -25,8 +33,15 @@ class Newcomer(Protocol):
     stream: FrameStream
     """It is told when TLS stands."""
 
-    def dialled(self, end: Callable[[], object]) -> None:
-        """The bare connection stands; `end` closes it before TLS does."""
+    def dialled(self, end: Callable[[], object], address: str, *, has_begun: bool) -> None:
+        """The bare connection stands; `end` closes it before TLS does.
+
+        `has_begun`: what TLS begins with has come whole.
+        """
+        ...
+
+    def began(self, address: str) -> None:
+        """What TLS begins with has come whole."""
         ...
 
     def refused(self, reason: str, address: str) -> None:
@@ -83,11 +98,25 @@ class SecureServer:
                 continue
             newcomer = self._make_newcomer()
             shown = ":".join(str(part) for part in address[:2])
-            newcomer.dialled(partial(_end, bare, self._start(self._prove(bare, shown, newcomer))))
+            try:
+                has_begun = not _bytes_to_wait_for(bare)
+            except (OSError, NoTls):  # its own task says so
+                has_begun = False
+            proving = self._start(self._prove(bare, shown, newcomer, has_begun=has_begun))
+            newcomer.dialled(partial(_end, bare, proving), shown, has_begun=has_begun)
+            # `sock_accept` does not wait while somebody is in the backlog. Without this a flood
+            # would push out those whose task has not run yet.
+            await asyncio.sleep(0)
 
-    async def _prove(self, bare: socket.socket, address: str, newcomer: Newcomer) -> None:
+    async def _prove(
+        self, bare: socket.socket, address: str, newcomer: Newcomer, *, has_begun: bool
+    ) -> None:
         """Agree on TLS, within bounds; the stream is told when it stands."""
         try:
+            if not has_begun:
+                async with asyncio.timeout(self._handshake_seconds):
+                    await _first_record(bare)
+                newcomer.began(address)
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: newcomer.stream,
                 bare,
@@ -104,7 +133,68 @@ class SecureServer:
             raise
 
 
+class NoTls(Exception):
+    """What comes is no TLS, or nothing comes any more; the message says which."""
+
+
+def record_size(head: bytes) -> int:
+    """Return the size of the record that begins so, 0 while that is not known. NoTls. Pure."""
+    if head[:1] not in {b"", HANDSHAKE}:
+        raise NoTls("it speaks plain text, and this port TLS")
+    if len(head) < RECORD_HEAD.size:
+        return 0
+    _, version, _, size = RECORD_HEAD.unpack(head[: RECORD_HEAD.size])
+    if version != TLS_MAJOR or size > RECORD_SIZE_MAX:
+        raise NoTls("it speaks neither TLS nor anything that is known")
+    return RECORD_HEAD.size + int(size)
+
+
+def _bytes_to_wait_for(bare: socket.socket) -> int:
+    """Return how many bytes must be there before TLS begins; 0: they are. NoTls, OSError."""
+    try:
+        head = bare.recv(RECORD_HEAD.size, socket.MSG_PEEK)
+    except BlockingIOError:
+        return RECORD_HEAD.size
+    if not head:
+        raise NoTls("closed by the peer")
+    wanted = record_size(head)
+    if not wanted:
+        return RECORD_HEAD.size
+    return 0 if len(bare.recv(wanted, socket.MSG_PEEK)) == wanted else wanted
+
+
+async def _first_record(bare: socket.socket) -> None:
+    """Wait until the first record is there, without taking it. NoTls, OSError."""
+    waited_for = 0
+    while wanted := _bytes_to_wait_for(bare):
+        if wanted == waited_for:  # the kernel wakes us below its mark when no more comes
+            raise NoTls("closed by the peer")
+        waited_for = wanted
+        # Without a mark the bytes that are there would wake us again and again.
+        bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+        await _readable(bare)
+    bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+
+async def _readable(bare: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(bare, wake)
+    try:
+        await ready
+    finally:
+        if bare.fileno() >= 0:  # or `_end` has closed it
+            loop.remove_reader(bare)
+
+
 def _end(bare: socket.socket, proving: "asyncio.Task[None]") -> None:
     """Close a connection before TLS stands; its task may not have begun."""
     proving.cancel()
+    if bare.fileno() >= 0:
+        asyncio.get_running_loop().remove_reader(bare)  # before another connection has its number
     bare.close()

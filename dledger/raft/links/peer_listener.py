@@ -24,6 +24,7 @@ from dledger.raft.links.greeting import (
 from dledger.raft.links.handshake import SecureServer
 from dledger.raft.links.line_budget import LineBudget
 from dledger.raft.links.peer_link import LinkEvents, PeerLink
+from dledger.raft.links.strangers import Stage, Strangers
 from dledger.raft.wire import message_codec
 from dledger.raft.wire.link_frame import parse_frame
 from dledger.trace import Trace
@@ -36,8 +37,8 @@ from dledger_proto.network.tls import TlsFolder, is_member_of, member_name
 GREETING_SECONDS: Final = 5.0
 """A connection that has not been accepted after so long is closed."""
 STRANGERS_MAX: Final = 64
-"""With so many connections that have not been accepted, above one for each peer of each group, the
-oldest is closed. All peers may dial at once."""
+"""With so many connections that have not been accepted and are equally far, above one for each peer
+of each group, one is closed. All peers may dial at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,8 @@ class PeerListener:
         self._targets: dict[str, LinkTarget] = {}
         self._current: dict[tuple[str, MemberId], _Accepted] = {}
         """The newest link of each sender."""
-        self._strangers: dict[_Accepted, None] = {}
-        """Connections that have not been accepted, the oldest first."""
+        self._strangers: Strangers[_Accepted] = Strangers()
+        """Connections that have not been accepted."""
         self._strangers_max = STRANGERS_MAX
         self._server: asyncio.Server | SecureServer | None = None
         self._is_closed = False
@@ -125,16 +126,15 @@ class PeerListener:
 
     # What connections tell.
 
-    def stranger(self, accepted: "_Accepted") -> None:
-        """Bound how many connections wait for their greeting."""
+    def stranger(self, accepted: "_Accepted", address: str, stage: Stage) -> None:
+        """Bound how many connections have come so far and wait."""
         if self._is_closed:
             accepted.close("this member ends")
             return
-        self._strangers[accepted] = None
-        if len(self._strangers) > self._strangers_max:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]  # its end is told only in the next turn of the loop
-            oldest.close("too many strangers")
+        host = address.rpartition(":")[0]
+        gone = self._strangers.put(accepted, host, stage, self._strangers_max)
+        if gone is not None:
+            gone.close("too many strangers")
 
     def is_stranger(self, stream: FrameStream) -> bool:
         """Tell whether a connection must be closed unread: no member of the cluster dialled it."""
@@ -151,7 +151,7 @@ class PeerListener:
             stream.write([encode_answer(str(error))])
             stream.close("refused", at_once=False)
             return
-        self._strangers.pop(accepted, None)
+        self._strangers.drop(accepted)
         older = self._current.get((group, sender))
         self._current[group, sender] = accepted
         accepted.source = group, sender
@@ -174,7 +174,7 @@ class PeerListener:
 
     def ended(self, accepted: "_Accepted") -> None:
         """Forget a connection."""
-        self._strangers.pop(accepted, None)
+        self._strangers.drop(accepted)
         if self._current.get(accepted.source) is accepted:
             del self._current[accepted.source]
 
@@ -199,10 +199,14 @@ class _Accepted:
         """Closes the bare connection, while TLS is being agreed on."""
         self.stream = FrameStream(self, GREETING_SIZE_MAX)
 
-    def dialled(self, end: Callable[[], object]) -> None:
+    def dialled(self, end: Callable[[], object], address: str, *, has_begun: bool) -> None:
         """See `handshake.Newcomer`."""
         self._end_handshake = end
-        self._listener.stranger(self)
+        self._listener.stranger(self, address, Stage.BEGUN if has_begun else Stage.SILENT)
+
+    def began(self, address: str) -> None:
+        """See `handshake.Newcomer`."""
+        self._listener.stranger(self, address, Stage.BEGUN)
 
     def refused(self, reason: str, address: str) -> None:
         """See `handshake.Newcomer`."""
@@ -217,7 +221,7 @@ class _Accepted:
             return
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(GREETING_SECONDS, stream.close, "no greeting in time")
-        self._listener.stranger(self)
+        self._listener.stranger(self, stream.peer_address, Stage.PROVEN)
 
     def close(self, reason: str) -> None:
         """End the connection at once."""

@@ -119,6 +119,18 @@ TLS_BUGS: Final[Sequence[Mutant]] = (
         ["unit.security.test_replaced_authority.test_no_connection_fails_on_the_way"],
     ),
     Mutant(
+        "a-flood-pushes-members-out",
+        "connections that say nothing take the place of members that prove themselves",
+        [
+            Edit(
+                "dledger.raft.links.strangers:Strangers.put",
+                "waiting = self._hosts[stage]",
+                "waiting = self._hosts[Stage.SILENT]",
+            )
+        ],
+        ["unit.raft_host.test_strangers.test_who_is_further_is_never_pushed_out_by_those_behind"],
+    ),
+    Mutant(
         "readers-end-when-files-change",
         "the channel of a running stream is closed when the files have changed",
         [

@@ -13,6 +13,7 @@ import uvloop
 
 from dledger.raft.links import peer_listener
 from dledger.raft.links.greeting import LinkIdentity
+from dledger.raft.links.handshake import NoTls, record_size
 from dledger.raft.links.peer_link import LinkSettings
 from dledger.types import MemberId
 from dledger_broker.security.authority import Authority, Wanted
@@ -171,3 +172,58 @@ def test_handshakes_that_do_not_end_are_bounded(monkeypatch: pytest.MonkeyPatch)
                 each.close()
 
     asyncio.run(run())
+
+
+HELLO_HEAD = bytes([22, 3, 1, 2, 0])
+"""The head of a first record, and no more."""
+HELLO = HELLO_HEAD + bytes(512)
+"""As long as it says, and no greeting of TLS."""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("said", [b"", HELLO_HEAD, HELLO[:-1]])
+def test_a_flood_that_never_ends_its_handshakes_keeps_no_member_out(
+    loop: str, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the member's own host, in bursts larger than the bound, between any two steps of it."""
+    monkeypatch.setattr(peer_listener, "STRANGERS_MAX", 4)
+    flood_keeps_no_member_out(loop, said)
+
+
+def flood_keeps_no_member_out(loop: str, said: bytes) -> None:
+    made = Certificates()
+
+    async def run() -> None:
+        dialled: list[Caller] = []
+        async with listening(made.of_member(B)) as side:
+            done = asyncio.Event()
+
+            async def flood() -> None:
+                while not done.is_set():
+                    burst = await asyncio.gather(*(Caller.dial(side.port) for _ in range(10)))
+                    for each in burst:
+                        each.send(said)
+                    dialled.extend(burst)
+
+            flooding = asyncio.create_task(flood())
+            keys = made.of_member(A).current().dialling
+            for _ in range(10):
+                caller = await Caller.dial(side.port, keys)
+                assert await caller.greet(GREETING) == ""
+                caller.close()
+            assert len(side.listener._strangers) <= 3 * 5
+            done.set()
+            await flooding
+            for each in dialled:
+                each.close()
+            await until(lambda: len(side.listener._strangers) == 0, "all are forgotten")
+
+    on(loop, run())
+
+
+def test_what_a_port_of_tls_hears_first() -> None:
+    """A whole record is awaited; what can be none is refused at once."""
+    assert [record_size(HELLO[:count]) for count in range(7)] == [0, 0, 0, 0, 0, 517, 517]
+    for wrong in (b"DLG1", b"GET / HTTP/1.1", bytes([22, 2, 1, 2, 0]), bytes([22, 3, 1, 255, 0])):
+        with pytest.raises(NoTls):
+            record_size(wrong)
