@@ -22,7 +22,7 @@ from dledger_broker.process.tasks import start_running
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS
 from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.network.tls import Callee, member_name, name_server_name
-from dledger_proto.rpc import raw
+from dledger_proto.rpc import raw, status
 from dledger_proto.v1 import routes_pb2
 
 WATCH_METHOD: Final = "/dledger.v1.Routes/Watch"
@@ -90,7 +90,7 @@ class ClusterView:
                     lines = LineBudget()
                     self.merge(routes_pb2.RoutesReply.FromString(reply))
             except grpc.aio.AioRpcError as error:
-                problem = f"{error.code().name} {error.details()}"
+                problem = str(status.from_rpc_error(error, write=False))
             except DecodeError as error:
                 problem = f"its routes are unreadable: {error}"
             if problem and lines.may_say(problem, asyncio.get_running_loop().time()):

@@ -28,6 +28,9 @@ UNANSWERED_SECONDS: Final = 1
 timers, of minutes, would keep a connection to a machine that is gone. A peer that stands still with
 a full receive buffer is given up so, too."""
 SIZE: Final = struct.Struct("<I")
+TLS_MASK: Final = 0xFFFF
+TLS_BEGINS: Final = 0x0316
+"""What a size looks like, in these bits, that is the beginning of TLS: it is above any bound."""
 
 
 class FrameOwner(Protocol):
@@ -159,6 +162,8 @@ class FrameStream(asyncio.BufferedProtocol):
             (size,) = SIZE.unpack_from(buffer, at)
             if size > self.frame_size_max:
                 reason = f"a frame of {size} bytes, at most {self.frame_size_max}"
+                if size & TLS_MASK == TLS_BEGINS:
+                    reason = "it speaks TLS, and this side plain text"
                 self._owner.too_large(reason)
                 self.close(reason)
                 return

@@ -125,7 +125,8 @@ class SecureServer:
             )
         except Exception as error:  # noqa: BLE001 - reading a strange certificate may raise anything
             bare.close()
-            newcomer.refused(f"{type(error).__name__}: {error}", address)
+            reason = str(error) if isinstance(error, NoTls) else f"{type(error).__name__}: {error}"
+            newcomer.refused(reason, address)
             newcomer.closed("no TLS")
         except asyncio.CancelledError:
             bare.close()

@@ -49,6 +49,7 @@ from dledger_proto.limits import (
     RECONNECT_BACKOFF_MIN_MS,
 )
 from dledger_proto.network.tls import TlsFolder, member_name
+from dledger_proto.network.tls_words import explained
 
 MESSAGE_SIZE_GUESS: Final = 256
 """Counted for a message besides the entries it carries."""
@@ -260,7 +261,7 @@ class PeerLink:
         try:
             refusal = await self._dial(connection, again=again)
             if refusal:
-                self._say_once(refusal)
+                self._say_once(explained(refusal))
                 return None
             loop = asyncio.get_running_loop()
             since = loop.time()

@@ -33,6 +33,7 @@ from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import FRAME_SIZE_MAX
 from dledger_proto.network.addresses import split_address
 from dledger_proto.network.tls import TlsFolder, is_member_of, member_name
+from dledger_proto.network.tls_words import explained, meaning
 
 GREETING_SECONDS: Final = 5.0
 """A connection that has not been accepted after so long is closed."""
@@ -210,7 +211,8 @@ class _Accepted:
 
     def refused(self, reason: str, address: str) -> None:
         """See `handshake.Newcomer`."""
-        self._listener.say_once("link_refused", reason, address, kind="TLS")
+        kind = f"TLS {meaning(reason)}"
+        self._listener.say_once("link_refused", explained(reason), address, kind=kind)
 
     def opened(self, stream: FrameStream) -> None:
         self._end_handshake = None

@@ -5,4 +5,5 @@ exposure   Which addresses only this machine reaches, and what a process with ot
 ports      Free ports of this machine, which stay free while a member restarts
 tls        The files of a process for TLS when they change, names in certificates, credentials
 tls_files  What these files are called; it loads no library
+tls_words  What errors of TLS mean, in words. Pure
 """

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import DETAIL_SIZE_MAX
+from dledger_proto.network.tls_words import explained
 
 Request = TypeVar("Request", bound=Message)
 
@@ -156,7 +157,7 @@ def _unexplained(status: grpc.StatusCode | None, details: str, write: bool) -> D
     if status is grpc.StatusCode.UNIMPLEMENTED:
         return DledgerError(Code.UNIMPLEMENTED, details)
     code = Code.UNKNOWN_OUTCOME if write else Code.UNAVAILABLE
-    return DledgerError(code, f"{name}: {details}")
+    return DledgerError(code, f"{name}: {explained(details)}")
 
 
 def _text(value: str | bytes) -> str:
