@@ -5,15 +5,14 @@ and replication with nothing in it (`bare`), which shows how near to that three 
 """
 
 import asyncio
-import os
-import time
 
 from bench.effort import Effort
 from bench.figures import Figure, Rounds, compared, percentile, stated
 from bench.setup import bare, floors
 from bench.setup.blocking import sending
 from bench.setup.cluster import NotReady, Running, running
-from bench.setup.native import BODY_SIZE, Window, plain_records, pour_for
+from bench.setup.native import Window, plain_records, pour_for
+from bench.setup.users import lone_for
 from dledger_client import AsyncProducer
 
 TOPIC = "lone"
@@ -31,7 +30,7 @@ async def measure(effort: Effort) -> list[Figure]:
         AsyncProducer(here.cluster.name_server) as producer,
     ):
         topic = await here.create_topic(TOPIC)
-        await _send_seconds(producer, 0.5)
+        await lone_for(producer, TOPIC, 0.5)
         for _ in range(effort.runs):
             await _ours(here, topic, producer, effort, rounds)
             echo_seconds = await floors.echo_round_trip(echo)
@@ -62,7 +61,7 @@ async def _ours(
 ) -> None:
     poured = await pour_for(here, topic, plain_records(1), Window(1), effort.seconds)
     _add(rounds, "append", poured.batch_seconds)
-    _add(rounds, "async_send", await _send_seconds(producer, effort.seconds))
+    _add(rounds, "async_send", await lone_for(producer, TOPIC, effort.seconds))
     async with sending(here.cluster.name_server, TOPIC) as acks:
         await asyncio.sleep(START_SECONDS + effort.seconds)
     if acks.failures:
@@ -74,13 +73,3 @@ async def _ours(
 def _add(rounds: Rounds, name: str, seconds: list[float]) -> None:
     rounds.add(f"{name} p50", percentile(seconds, 0.5) * 1000)
     rounds.add(f"{name} p99", percentile(seconds, 0.99) * 1000)
-
-
-async def _send_seconds(producer: AsyncProducer, seconds: float) -> list[float]:
-    body = os.urandom(BODY_SIZE)
-    taken: list[float] = []
-    end = time.perf_counter() + seconds
-    while (start := time.perf_counter()) < end:
-        await producer.send(TOPIC, body)
-        taken.append(time.perf_counter() - start)
-    return taken

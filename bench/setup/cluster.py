@@ -19,6 +19,8 @@ import grpc
 import grpc.aio
 
 from dledger_broker.local.cluster import LocalCluster, Setting
+from dledger_client import ConnectionConfig
+from dledger_proto.network.tls import TlsFolder
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import open_channel
 from dledger_proto.v1 import broker_pb2 as pb
@@ -63,8 +65,9 @@ class Running:
                 ("grpc.max_reconnect_backoff_ms", 50),
                 ("grpc.use_local_subchannel_pool", 1),
             ]
-            address = self.cluster.address(member)
-            self.channels[member] = open_channel(address, options=options)
+            folder = self.cluster.tls_folder
+            keys = TlsFolder(folder).current() if folder else None
+            self.channels[member] = open_channel(self.cluster.address(member), options, keys)
         return self.channels[member]
 
     async def status(self, member: str, timeout: float = 1.0) -> pb.StatusReply | None:
@@ -74,6 +77,11 @@ class Running:
             return await admin.Status(pb.StatusRequest(), timeout=timeout, metadata=self.metadata)
         except grpc.aio.AioRpcError:
             return None
+
+    @property
+    def connection(self) -> ConnectionConfig:
+        """How the public clients reach the cluster."""
+        return ConnectionConfig(tls_folder=self.cluster.tls_folder)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -150,10 +158,12 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, members: int = 3, **settings: Setting) -> AsyncGenerator[Running]:
+async def running(
+    folder: Path, members: int = 3, *, secure: bool = False, **settings: Setting
+) -> AsyncGenerator[Running]:
     """Start a cluster in a new folder under `folder`; stop it and remove the folder in the end.
 
-    Settings: `storage__segment_size_bytes=64 << 20`.
+    `secure`: with TLS. Settings: `storage__segment_size_bytes=64 << 20`.
     """
     cluster = LocalCluster(
         Path(tempfile.mkdtemp(prefix="cluster-", dir=folder)),
@@ -163,6 +173,7 @@ async def running(folder: Path, members: int = 3, **settings: Setting) -> AsyncG
             "log.level": "info",
             **{name.replace("__", "."): value for name, value in settings.items()},
         },
+        secure=secure,
         die_with_owner=True,
     )
     cluster.prepare()

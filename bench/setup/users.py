@@ -128,6 +128,17 @@ async def send_for(producer: AsyncProducer, topic: str, tasks: int, seconds: flo
     return sent / (time.perf_counter() - start)
 
 
+async def lone_for(producer: AsyncProducer, topic: str, seconds: float) -> list[float]:
+    """Send one message after the other; return how long each took, in seconds."""
+    body = os.urandom(BODY_SIZE)
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        await producer.send(topic, body)
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
 async def send_many_for(
     producer: AsyncProducer, topic: str, per_call: int, calls: int, seconds: float
 ) -> float:
