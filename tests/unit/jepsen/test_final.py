@@ -160,8 +160,8 @@ class FakeWire:
 
     cluster: Cluster
 
-    def __init__(self, address: str, group: str) -> None:
-        del group
+    def __init__(self, address: str, group: str, keys: object = None) -> None:
+        del group, keys
         self._address = address
 
     async def close(self) -> None:
