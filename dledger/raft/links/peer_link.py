@@ -13,8 +13,9 @@ life of the leader.
 The link is up when the listener has accepted it, and down when the connection ended. A link that
 had lasted is redialled once, at once; one that went down sooner is redialled after a back-off. If
 that first dial is refused, or unanswered for `redial_timeout`, `dial_failed` tells the group (D17).
-From then on the link backs off. The back-off grows until a link lasts: so a peer that accepts and
-closes, or a second process of our name, is dialled about once a second.
+An unanswered dial goes on: between zones, and with TLS, an answer may take longer than the group
+waits. After a dial that failed the link backs off. The back-off grows until a link lasts: so a
+peer that accepts and closes, or a second process of our name, is dialled about once a second.
 """
 
 import asyncio
@@ -172,6 +173,8 @@ class PeerLink:
         """The entries of the first message in the queue are read from the disk."""
         self._task: asyncio.Task[None] | None = None
         self._last_reason = ""
+        self._told_dial_failed = False
+        """Of the newest dial."""
         self._trace = trace
         self._or_fail = FailStop(self._ends_here)
 
@@ -230,7 +233,7 @@ class PeerLink:
             self._heard.clear()
             stood = await self._connect(again=was_up)
             if stood is None and was_up:
-                self._events.dial_failed(self._peer)
+                self._tell_dial_failed()
             was_up = stood is not None
             if stood is not None and stood >= LASTING_SECONDS:
                 backoff_ms = RECONNECT_BACKOFF_MIN_MS
@@ -258,21 +261,38 @@ class PeerLink:
         mine, tls = self._identity, self._settings.tls
         name = "" if tls is None else member_name(mine.cluster, mine.group, self._peer)
         connection = _Connection(encode_greeting(mine.greeting(self._peer)), name, self.flush)
+        loop = asyncio.get_running_loop()
+        self._told_dial_failed = False
+        late: asyncio.TimerHandle | None = None
+        if again:
+            late = loop.call_later(self._settings.redial_timeout, self._tell_dial_failed)
         try:
             refusal = await self._dial(connection, again=again)
+            if late is not None:
+                late.cancel()
             if refusal:
                 self._say_once(explained(refusal))
                 return None
-            loop = asyncio.get_running_loop()
             since = loop.time()
             await self._serve(connection)
             return loop.time() - since
         finally:
+            if late is not None:
+                late.cancel()
             connection.stream.close("this end closes")
+
+    def _tell_dial_failed(self) -> None:
+        """Tell the group once that the first dial after a link has no answer in time."""
+        if not self._told_dial_failed:
+            self._told_dial_failed = True
+            with self._or_fail:
+                self._events.dial_failed(self._peer)
 
     async def _dial(self, connection: _Connection, *, again: bool) -> str:
         """Return why there is no accepted link; "" when there is one."""
-        timeout = self._settings.redial_timeout if again else DIAL_TIMEOUT_SECONDS
+        timeout = DIAL_TIMEOUT_SECONDS
+        if again:
+            timeout = max(timeout, self._settings.redial_timeout)
         place, reason = self._place, ""
         try:
             async with asyncio.timeout(timeout):

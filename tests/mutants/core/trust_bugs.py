@@ -118,6 +118,18 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
         [f"{ON_A_CLOCK}.test_peer_link_to_a_killed_member"],
     ),
     Mutant(
+        "slow-redial-is-given-up",
+        "a redial over a long way is given up before its answer can come, again and again",
+        [
+            Edit(
+                f"{LINK}._dial",
+                "timeout = max(timeout, self._settings.redial_timeout)",
+                "timeout = self._settings.redial_timeout",
+            )
+        ],
+        [f"{ON_A_CLOCK}.test_a_redial_that_is_slow_is_neither_given_up_nor_repeated"],
+    ),
+    Mutant(
         "young-link-that-breaks-tells-no-failed-dial",
         "the first dial after a link that had not lasted is like any other (D17)",
         [
@@ -144,7 +156,7 @@ LINK_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "burst-of-strangers-without-bound",
         "only a later turn of the loop forgets the oldest, so a burst takes all file handles (I17)",
-        [Edit(f"{LISTENER}.stranger", "del self._strangers[oldest]", "pass")],
+        [Edit("dledger.raft.links.strangers:Strangers.put", "del waiting[gone]", "pass")],
         [f"{STRANGERS}.test_a_burst_of_strangers_is_bounded_within_one_turn"],
     ),
     Mutant(

@@ -141,6 +141,50 @@ class Breaker:
         pass
 
 
+class SlowToAccept(Breaker):
+    """A listener's end that accepts so many seconds after the greeting."""
+
+    def __init__(self, accepted: list[float], seconds: float) -> None:
+        super().__init__(accepted)
+        self._seconds = seconds
+
+    def frame_came(self, frame: Buffer) -> None:
+        loop = asyncio.get_running_loop()
+        self._accepted.append(loop.time())
+        loop.call_later(self._seconds, lambda: self.stream.write([encode_answer("")]))
+
+
+def test_a_redial_that_is_slow_is_neither_given_up_nor_repeated() -> None:
+    """The group is told after its own short time; the same dial then becomes the link."""
+    machines = Machines()
+    greeted: list[float] = []
+    ends: list[SlowToAccept] = []
+    with simulated_grpc():
+        home, away = machines.start("b"), machines.start("a")
+        events = LinkLog(machines)
+        link = link_to_b(events)
+
+        def accept() -> FrameStream:
+            ends.append(SlowToAccept(greeted, 0.4 if ends else 0.0))
+            return ends[-1].stream
+
+        async def listen() -> None:
+            await asyncio.get_running_loop().create_server(accept, "0.0.0.0", 5)
+
+        machines.spawn(home, listen)
+        machines.run(0.1)
+        away.run_now(link.start)
+        machines.run(2 * LASTING_SECONDS)
+        broken = machines.scheduler.now
+        home.run_now(lambda: ends[0].stream.close("broken"))
+        machines.run(5.0)
+    assert [what for what, _ in events.seen] == ["up", "down", "failed", "up"]
+    failed, again = (time - broken for _, time in events.seen[2:])
+    assert 0.05 < failed < 0.07
+    assert 0.4 < again < 0.5
+    assert len(greeted) == 2
+
+
 def test_a_link_that_breaks_at_once_backs_off() -> None:
     """As for refused dials, up to a second. Hearing the peer does not end it: it may fare alike."""
     machines = Machines()
