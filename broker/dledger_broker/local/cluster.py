@@ -10,6 +10,7 @@ Owns the folder layout, the ports, the configuration files and the processes; us
     folder/tls/                   with TLS: the authority, and a folder for each process
 """
 
+import datetime as dt
 import fcntl
 import json
 import os
@@ -151,8 +152,13 @@ class LocalCluster:
         return self.folder / "tls"
 
     def _make_certificates(self) -> None:
-        """Make those that are missing."""
-        from dledger_broker.security.authority import AUTHORITY_FOLDER, Authority, Wanted
+        """Make those that are missing, lack a name, or have lived for half of their life."""
+        from dledger_broker.security.authority import (
+            AUTHORITY_FOLDER,
+            Authority,
+            Wanted,
+            is_due,
+        )
 
         names = {name: [member_name(self.cluster, self.group, name)] for name in self.member_names}
         names[NAME_SERVER] = [name_server_name(self.cluster)]
@@ -162,7 +168,7 @@ class LocalCluster:
             Authority.make(self.cluster).store(self._tls)
         authority = Authority.load(self._tls)
         for each in wanted:
-            if not (self._tls / each.folder).exists():
+            if is_due(self._tls, each, dt.datetime.now(dt.UTC)):
                 authority.issue(self._tls, each)
 
     def _choose_ports(self) -> None:

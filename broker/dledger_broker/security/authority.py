@@ -201,6 +201,17 @@ def end_change(folder: Path) -> None:
     spread(folder)
 
 
+def is_due(folder: Path, wanted: Wanted, now: dt.datetime) -> bool:
+    """Tell whether a certificate must be made: missing, of less, or half of its life is over."""
+    try:
+        said = held(folder / wanted.folder)
+    except TlsError:
+        return True
+    proofs = {proof_host(name) for name in wanted.names} if wanted.hosts else set[str]()
+    lacks = {*wanted.names, *wanted.hosts, *proofs} - {*said.names, *said.hosts, *said.proofs}
+    return bool(lacks) or said.ends - now < (said.ends - said.starts) / 2
+
+
 def held(folder: Path) -> Certificate:
     """Return what the certificate of a process says; TlsError when there is none."""
     path = folder / CERTIFICATE
