@@ -32,6 +32,7 @@ and lz4 are used when present.
 from dledger_client._core.consumer.state import Place
 from dledger_client._core.routes import GroupRoute, Member, TopicRoute
 from dledger_client._core.schedules import Schedule
+from dledger_client._core.users import Policy, User, UserChange
 from dledger_client._shell.futures import AsyncSendFuture, SendFuture
 from dledger_client.admin import Admin
 from dledger_client.admin_async import AsyncAdmin
@@ -170,6 +171,7 @@ __all__ = [
     "OffsetWasReset",
     "Overloaded",
     "Place",
+    "Policy",
     "Producer",
     "ProducerConfig",
     "ProducerFenced",
@@ -204,6 +206,8 @@ __all__ = [
     "Unavailable",
     "UnknownOutcome",
     "UnreadableData",
+    "User",
+    "UserChange",
     "UserExists",
     "UserNotFound",
     "WaitingTimer",

@@ -56,6 +56,7 @@ COMMANDS: Final = {
     "repair": "offline.repair",
     "config": "processes.config",
     "tls": "security.tls",
+    "acl": "security.acl",
     "bench": "messages.bench",
     "demo": "processes.demo",
 }
@@ -96,11 +97,16 @@ def _complete_help(app: typer.Typer) -> None:
     """
     for command in app.registered_commands:
         _complete_command(command, _name_of(command))
+    _complete_groups(app, "")
+
+
+def _complete_groups(app: typer.Typer, before: str) -> None:
     for group in app.registered_groups:
-        name = str(group.name)
+        name = f"{before}{group.name}"
         if group.typer_instance is not None:
             for command in group.typer_instance.registered_commands:
                 _complete_command(command, f"{name} {_name_of(command)}")
+            _complete_groups(group.typer_instance, f"{name} ")
         group.epilog = _with_exit_codes("", name)
 
 

@@ -9,6 +9,7 @@ message_checks  Checks of one message before anything is sent (S33), and its siz
 retry           What a producer does after each answer
 routes          The route table: which group holds a queue, who leads it, where its members are
 schedules       Schedules as users see them, and the message of one, checked
+users           Users and policies as users of the client see them
 consumer/       A consumer without I/O
 group/          A consumer in a consumer group, without I/O
 producer/       A producer without I/O

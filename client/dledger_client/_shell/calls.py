@@ -4,7 +4,7 @@ from typing import Final
 
 from dledger_client._shell.wire import Method
 from dledger_proto.v1 import broker_pb2 as pb
-from dledger_proto.v1 import delivery_pb2, routes_pb2
+from dledger_proto.v1 import delivery_pb2, routes_pb2, users_pb2
 
 GET_ROUTES: Final = Method(
     "Routes", routes_pb2.RoutesRequest, routes_pb2.RoutesReply, write=False, name="Get"
@@ -168,3 +168,24 @@ FAIL_RECORDS: Final = Method(
     "Delivery", delivery_pb2.FailRecordsRequest, delivery_pb2.FailRecordsReply, write=True
 )
 """It names the attempts that the consumer knows, so a repeat counts once."""
+PUT_USER: Final = Method(
+    "Users", users_pb2.PutUserRequest, users_pb2.UserReply, write=True, name="Put"
+)
+"""Of a new user, or naming the list that it was changed in: a late copy undoes nothing."""
+CHANGE_USER: Final = Method(
+    "Users", users_pb2.PutUserRequest, users_pb2.UserReply, write=True, name="Put", repeatable=False
+)
+DELETE_USER: Final = Method(
+    "Users",
+    users_pb2.DeleteUserRequest,
+    users_pb2.UserReply,
+    write=True,
+    name="Delete",
+    repeatable=False,
+)
+DESCRIBE_USER: Final = Method(
+    "Users", users_pb2.DescribeUserRequest, users_pb2.UserReply, write=False, name="Describe"
+)
+LIST_USERS: Final = Method(
+    "Users", users_pb2.ListUsersRequest, users_pb2.ListUsersReply, write=False, name="List"
+)

@@ -32,7 +32,6 @@ from tests.ports import free_port
 from tests.unit.broker.fakes import NAMES, FakeCommands, FakeHost, ManualClock
 from tests.unit.security.users import user_of
 from tests.unit.state.kit import Driven, create
-from tests.waiting import until
 
 GROUP_ID = b"C" * 16
 ALICE = user_of("alice", is_admin=True)
@@ -173,237 +172,237 @@ def run(scenario: Callable[[Cluster], Any]) -> None:
     asyncio.run(whole())
 
 
-class TestDeciding:
-    def test_a_change_waits_for_the_other_groups(self) -> None:
-        async def scenario(cluster: Cluster) -> None:
-            reply = await cluster.authority.put(
-                pb.PutUserRequest(user=user_to_proto(ALICE, with_credentials=True), create=True)
-            )
-            assert not reply.missing_groups
-            assert not reply.user.HasField("credentials")
-            assert (cluster.other.users(), cluster.other.revision) == ([ALICE], reply.revision)
+def test_a_change_waits_for_the_other_groups() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        reply = await cluster.authority.put(
+            pb.PutUserRequest(user=user_to_proto(ALICE, with_credentials=True), create=True)
+        )
+        assert not reply.missing_groups
+        assert not reply.user.HasField("credentials")
+        assert (cluster.other.users(), cluster.other.revision) == ([ALICE], reply.revision)
 
-        run(scenario)
+    run(scenario)
 
-    def test_a_group_that_cannot_be_reached_is_named(self) -> None:
-        async def scenario(cluster: Cluster) -> None:
-            await cluster.server.stop(None)
-            request = pb.PutUserRequest(
-                user=user_to_proto(ALICE, with_credentials=True), create=True
-            )
-            assert (await cluster.authority.put(request)).missing_groups == ["other"]
-            assert cluster.control.users() == [ALICE]
 
-        run(scenario)
+def test_a_group_that_cannot_be_reached_is_named() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.server.stop(None)
+        request = pb.PutUserRequest(user=user_to_proto(ALICE, with_credentials=True), create=True)
+        assert (await cluster.authority.put(request)).missing_groups == ["other"]
+        assert cluster.control.users() == [ALICE]
 
-    def test_a_change_without_credentials_keeps_them(self) -> None:
-        async def scenario(cluster: Cluster) -> None:
-            cluster.decide(put(ALICE), put(BOB))
-            wire = user_to_proto(replace(BOB, is_enabled=False))
-            await cluster.authority.put(pb.PutUserRequest(user=wire))
-            assert cluster.control.users() == [ALICE, replace(BOB, is_enabled=False)]
+    run(scenario)
 
-        run(scenario)
 
-    @pytest.mark.parametrize(
-        ("request_", "code"),
-        [
-            (pb.PutUserRequest(user=pb.User(name="x"), create=True), Code.INVALID_ARGUMENT),
-            (pb.PutUserRequest(user=pb.User(name="x")), Code.USER_NOT_FOUND),
-            (pb.PutUserRequest(known_revision=9), Code.INVALID_ARGUMENT),
-            (
-                pb.PutUserRequest(
-                    user=pb.User(name="alice", policies=[pb.Policy(kind=9, actions=1)])  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-                ),
-                Code.INVALID_ARGUMENT,
+def test_a_change_without_credentials_keeps_them() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(put(ALICE), put(BOB))
+        wire = user_to_proto(replace(BOB, is_enabled=False))
+        await cluster.authority.put(pb.PutUserRequest(user=wire))
+        assert cluster.control.users() == [ALICE, replace(BOB, is_enabled=False)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (pb.PutUserRequest(user=pb.User(name="x"), create=True), Code.INVALID_ARGUMENT),
+        (pb.PutUserRequest(user=pb.User(name="x")), Code.USER_NOT_FOUND),
+        (pb.PutUserRequest(known_revision=9), Code.INVALID_ARGUMENT),
+        (
+            pb.PutUserRequest(
+                user=pb.User(name="alice", policies=[pb.Policy(kind=9, actions=1)])  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
             ),
-            (pb.PutUserRequest(user=pb.User(name="alice", is_admin=True), known_revision=1),
-             Code.USER_EXISTS),
-        ],
-    )  # fmt: skip
-    def test_what_is_refused(self, request_: pb.PutUserRequest, code: Code) -> None:
-        async def scenario(cluster: Cluster) -> None:
-            cluster.decide(put(replace(ALICE, is_enabled=False)))
-            cluster.decide(put(BOB))
+            Code.INVALID_ARGUMENT,
+        ),
+        (pb.PutUserRequest(user=pb.User(name="alice", is_admin=True), known_revision=1),
+         Code.USER_EXISTS),
+    ],
+)  # fmt: skip
+def test_what_is_refused(request_: pb.PutUserRequest, code: Code) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(put(replace(ALICE, is_enabled=False)))
+        cluster.decide(put(BOB))
+        with pytest.raises(DledgerError) as caught:
+            await cluster.authority.put(request_)
+        assert caught.value.code is code
+        for call in (
+            cluster.authority.delete(pb.DeleteUserRequest(name="nobody")),
+            cluster.authority.describe(pb.DescribeUserRequest(name="nobody")),
+        ):
             with pytest.raises(DledgerError) as caught:
-                await cluster.authority.put(request_)
-            assert caught.value.code is code
-            for call in (
-                cluster.authority.delete(pb.DeleteUserRequest(name="nobody")),
-                cluster.authority.describe(pb.DescribeUserRequest(name="nobody")),
-            ):
-                with pytest.raises(DledgerError) as caught:
-                    await call
-                assert caught.value.code is Code.USER_NOT_FOUND
+                await call
+            assert caught.value.code is Code.USER_NOT_FOUND
 
+    run(scenario)
+
+
+def test_lists_come_in_pages_and_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(put(ALICE), put(BOB), put(CAROL))
+        ask = cluster.authority.list_all
+        first = await ask(pb.ListUsersRequest(limit=2))
+        assert [user.name for user in first.users] == ["alice", "bob"]
+        assert first.more
+        rest = await ask(pb.ListUsersRequest(after="bob"))
+        assert ([user.name for user in rest.users], rest.more) == (["carol"], False)
+        monkeypatch.setattr(authority, "TOPICS_PAGE_SIZE", 1)
+        assert len((await ask(pb.ListUsersRequest())).users) == 1, "one at least"
+        described = await cluster.authority.describe(pb.DescribeUserRequest(name="bob"))
+        assert not any(
+            user.HasField("credentials") for user in (*first.users, *rest.users, described.user)
+        )
+
+    run(scenario)
+
+
+def test_users_come_before_topics() -> None:
+    """A topic is not known before who may use it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(put(ALICE), create())
+        assert not await cluster.pulls()
+        kinds = [type(command) for command in cluster.other.commands.proposed]
+        assert kinds == [ImportUsers, ImportTopic]
+
+    run(scenario)
+
+
+def test_no_topic_is_taken_over_while_users_cannot_be() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        def damage(reply: pb.FollowUsersReply) -> None:
+            reply.confirmed_index = 1
+
+        cluster.changed = damage
+        cluster.decide(create())
+        cluster.decide(put(ALICE))
+        assert "revision 2 of the users, confirmed is 1" in await cluster.pulls()
+        assert not cluster.other.commands.proposed
+
+    run(scenario)
+
+
+def test_all_pages_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authority, "USERS_PER_PAGE_MAX", 1)
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(put(ALICE), put(BOB), put(CAROL))
+        assert not await cluster.pulls()
+        assert cluster.other.users() == [ALICE, BOB, CAROL]
+        assert cluster.other.revision == 1
+        cluster.decide(DeleteUser("bob"))
+        assert not await cluster.pulls()
+        assert (cluster.other.users(), cluster.other.revision) == ([ALICE, CAROL], 2)
+        count = len(cluster.other.commands.proposed)
+        assert not await cluster.pulls()
+        assert len(cluster.other.commands.proposed) == count, "what is known is not stored again"
+
+    run(scenario)
+
+
+def test_a_list_that_changes_while_it_is_read_is_read_again() -> None:
+    """Else a user that moved behind the cursor would be lost, and its list called whole."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(put(ALICE), put(CAROL))
+        pages: list[int] = []
+        changes: list[Command[Any]] = [
+            put(BOB), put(user_of("aaron")), DeleteUser("carol"),
+        ]  # fmt: skip
+
+        def change() -> None:
+            pages.append(1)
+            if len(pages) % 2 == 0 and changes:
+                cluster.decide(changes.pop())
+
+        assert not await cluster.pulls()
+        cluster.decide(put(user_of("dave")))
+        cluster.between = change
+        assert not await cluster.pulls()
+        assert not changes
+        assert cluster.other.users() == cluster.control.users()
+        assert cluster.other.revision == cluster.control.revision
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(authority, "USERS_PER_PAGE_MAX", 1)
         run(scenario)
 
-    def test_lists_come_in_pages_and_without_credentials(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async def scenario(cluster: Cluster) -> None:
-            cluster.decide(put(ALICE), put(BOB), put(CAROL))
-            ask = cluster.authority.list_all
-            first = await ask(pb.ListUsersRequest(limit=2))
-            assert [user.name for user in first.users] == ["alice", "bob"]
-            assert first.more
-            rest = await ask(pb.ListUsersRequest(after="bob"))
-            assert ([user.name for user in rest.users], rest.more) == (["carol"], False)
-            monkeypatch.setattr(authority, "TOPICS_PAGE_SIZE", 1)
-            assert len((await ask(pb.ListUsersRequest())).users) == 1, "one at least"
-            described = await cluster.authority.describe(pb.DescribeUserRequest(name="bob"))
-            assert not any(
-                user.HasField("credentials") for user in (*first.users, *rest.users, described.user)
-            )
 
-        run(scenario)
+def test_a_list_that_never_rests_is_left_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authority, "USERS_PER_PAGE_MAX", 1)
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(put(ALICE), put(BOB))
+
+        def change() -> None:
+            known = cluster.control.machine.queries.user("bob")
+            assert known is not None
+            other = replace(known, is_enabled=not known.is_enabled)
+            cluster.decide(put(other, PutMode.CHANGE))
+
+        cluster.between = change
+        assert "changed 10 times while it was read" in await cluster.pulls()
+
+    run(scenario)
 
 
-class TestFollowing:
-    def test_users_come_before_topics(self) -> None:
-        """A topic is not known before who may use it."""
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"cluster": "d"}, "cluster 'd', group 'control' answers"),
+        ({"group": "g"}, "cluster 'c', group 'g' answers"),
+        ({"group_id": b"x"}, "group id of 1 bytes"),
+        ({"group_id": b"x" * 16}, "another control group answers"),
+        ({"confirmed_index": 0}, "was restored from an old copy"),
+        ({"revision": 1}, "revision 1 of the users, known is 2"),
+        ({"users": [pb.User(name="b"), pb.User(name="a")]}, "user 'a' is out of order"),
+        ({"users": [], "more": True}, "a page without users"),
+    ],
+)
+def test_what_the_control_group_cannot_have_said_is_not_believed(
+    fields: dict[str, Any], problem: str
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(create())
+        cluster.decide(put(ALICE))
+        assert not await cluster.pulls()
 
-        async def scenario(cluster: Cluster) -> None:
-            cluster.decide(put(ALICE), create())
-            assert not await cluster.pulls()
-            kinds = [type(command) for command in cluster.other.commands.proposed]
-            assert kinds == [ImportUsers, ImportTopic]
+        def damage(reply: pb.FollowUsersReply) -> None:
+            for name, value in fields.items():
+                if name == "users":
+                    del reply.users[:]
+                    reply.users.extend(value)
+                else:
+                    setattr(reply, name, value)
 
-        run(scenario)
+        cluster.decide(put(BOB))
+        cluster.changed = damage
+        assert problem in await cluster.pulls()
+        assert cluster.other.users() == [ALICE]
 
-    def test_no_topic_is_taken_over_while_users_cannot_be(self) -> None:
-        async def scenario(cluster: Cluster) -> None:
-            def damage(reply: pb.FollowUsersReply) -> None:
-                reply.confirmed_index = 1
+    run(scenario)
 
-            cluster.changed = damage
-            cluster.decide(create())
-            cluster.decide(put(ALICE))
-            assert "revision 2 of the users, confirmed is 1" in await cluster.pulls()
-            assert not cluster.other.commands.proposed
 
-        run(scenario)
+def test_a_control_group_that_knows_no_users_is_followed() -> None:
+    """It is of an older dledger."""
 
-    def test_all_pages_are_followed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(authority, "USERS_PER_PAGE_MAX", 1)
+    async def scenario(cluster: Cluster) -> None:
+        cluster.is_old = True
+        cluster.decide(create())
+        assert not await cluster.pulls()
+        assert cluster.other.machine.queries.topic_by_name("orders") is not None
 
-        async def scenario(cluster: Cluster) -> None:
-            cluster.decide(put(ALICE), put(BOB), put(CAROL))
-            assert not await cluster.pulls()
-            assert cluster.other.users() == [ALICE, BOB, CAROL]
-            assert cluster.other.revision == 1
-            cluster.decide(DeleteUser("bob"))
-            assert not await cluster.pulls()
-            assert (cluster.other.users(), cluster.other.revision) == ([ALICE, CAROL], 2)
-            count = len(cluster.other.commands.proposed)
-            assert not await cluster.pulls()
-            assert len(cluster.other.commands.proposed) == count, (
-                "what is known is not stored again"
-            )
+    run(scenario)
 
-        run(scenario)
 
-    def test_a_list_that_changes_while_it_is_read_is_read_again(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Else a user that moved behind the cursor would be lost, and its list called whole."""
-        monkeypatch.setattr(authority, "USERS_PER_PAGE_MAX", 1)
+def test_whoever_says_that_something_was_decided_makes_the_group_ask_and_no_more() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(put(ALICE))
+        await cluster.follower.pull_users(1, 5)
+        with pytest.raises(DledgerError) as caught:
+            await cluster.follower.pull_users(9, 5)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+        assert cluster.other.users() == [ALICE]
 
-        async def scenario(cluster: Cluster) -> None:
-            cluster.decide(put(ALICE), put(CAROL))
-            pages: list[int] = []
-            changes: list[Command[Any]] = [
-                put(BOB), put(user_of("aaron")), DeleteUser("carol"),
-            ]  # fmt: skip
-
-            def change() -> None:
-                pages.append(1)
-                if len(pages) % 2 == 0 and changes:
-                    cluster.decide(changes.pop())
-
-            await until(lambda: cluster.other.revision == 1, "the first list is known")
-            cluster.decide(put(user_of("dave")))
-            cluster.between = change
-            assert not await cluster.pulls()
-            assert not changes
-            assert cluster.other.users() == cluster.control.users()
-            assert cluster.other.revision == cluster.control.revision
-
-        run(scenario)
-
-    def test_a_list_that_never_rests_is_left_for_later(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(authority, "USERS_PER_PAGE_MAX", 1)
-
-        async def scenario(cluster: Cluster) -> None:
-            cluster.decide(put(ALICE), put(BOB))
-
-            def change() -> None:
-                known = cluster.control.machine.queries.user("bob")
-                assert known is not None
-                other = replace(known, is_enabled=not known.is_enabled)
-                cluster.decide(put(other, PutMode.CHANGE))
-
-            cluster.between = change
-            assert "changed 10 times while it was read" in await cluster.pulls()
-
-        run(scenario)
-
-    @pytest.mark.parametrize(
-        ("fields", "problem"),
-        [
-            ({"cluster": "d"}, "cluster 'd', group 'control' answers"),
-            ({"group": "g"}, "cluster 'c', group 'g' answers"),
-            ({"group_id": b"x"}, "group id of 1 bytes"),
-            ({"group_id": b"x" * 16}, "another control group answers"),
-            ({"confirmed_index": 0}, "was restored from an old copy"),
-            ({"revision": 1}, "revision 1 of the users, known is 2"),
-            ({"users": [pb.User(name="b"), pb.User(name="a")]}, "user 'a' is out of order"),
-            ({"users": [], "more": True}, "a page without users"),
-        ],
-    )
-    def test_what_the_control_group_cannot_have_said_is_not_believed(
-        self, fields: dict[str, Any], problem: str
-    ) -> None:
-        async def scenario(cluster: Cluster) -> None:
-            cluster.decide(create())
-            cluster.decide(put(ALICE))
-            assert not await cluster.pulls()
-
-            def damage(reply: pb.FollowUsersReply) -> None:
-                for name, value in fields.items():
-                    if name == "users":
-                        del reply.users[:]
-                        reply.users.extend(value)
-                    else:
-                        setattr(reply, name, value)
-
-            cluster.decide(put(BOB))
-            cluster.changed = damage
-            assert problem in await cluster.pulls()
-            assert cluster.other.users() == [ALICE]
-
-        run(scenario)
-
-    def test_a_control_group_that_knows_no_users_is_followed(self) -> None:
-        """It is of an older dledger."""
-
-        async def scenario(cluster: Cluster) -> None:
-            cluster.is_old = True
-            cluster.decide(create())
-            assert not await cluster.pulls()
-            assert cluster.other.machine.queries.topic_by_name("orders") is not None
-
-        run(scenario)
-
-    def test_whoever_says_that_something_was_decided_makes_the_group_ask_and_no_more(self) -> None:
-        async def scenario(cluster: Cluster) -> None:
-            cluster.decide(put(ALICE))
-            await cluster.follower.pull_users(1, 5)
-            with pytest.raises(DledgerError) as caught:
-                await cluster.follower.pull_users(9, 5)
-            assert caught.value.code is Code.INVALID_ARGUMENT
-            assert cluster.other.users() == [ALICE]
-
-        run(scenario)
+    run(scenario)

@@ -25,6 +25,7 @@ SERVICES = {
         "Status", "TransferLeadership", "LiftQuarantine",
     ],
     "dledger.v1.Broker": ["QueueOffsets", "OffsetByTime", "CommitOffsets", "ReadOffsets"],
+    "dledger.v1.Users": ["Put", "Delete", "Describe", "List"],
     "dledger.v1.Delivery": ["ReadProgress", "ResumeGroup", "NudgeConsumers"],
 }  # fmt: skip
 

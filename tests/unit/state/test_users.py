@@ -59,82 +59,87 @@ def whole(revision: int, *users: User, control_id: bytes = CONTROL) -> ImportUse
     return ImportUsers("", "", users, revision, control_id)
 
 
-class TestControlGroup:
-    def test_a_user_is_created_changed_and_deleted(self) -> None:
-        driven = Driven()
-        assert driven.one(create(ALICE)) == UserChanged("alice", 1)
-        assert driven.one(create(BOB)) == UserChanged("bob", 2)
-        queries = driven.machine.queries
-        assert (queries.user("bob"), queries.users_revision) == (BOB, 2)
-        off = replace(BOB, is_enabled=False)
-        assert driven.one(change(off)) == UserChanged("bob", 3)
-        assert queries.user("bob") == off
-        assert driven.one(DeleteUser("bob")) == UserChanged("bob", 4)
-        assert queries.user("bob") is None
-        assert (names(driven), queries.users_revision) == (["alice"], 4)
+def test_a_user_is_created_changed_and_deleted() -> None:
+    driven = Driven()
+    assert driven.one(create(ALICE)) == UserChanged("alice", 1)
+    assert driven.one(create(BOB)) == UserChanged("bob", 2)
+    queries = driven.machine.queries
+    assert (queries.user("bob"), queries.users_revision) == (BOB, 2)
+    off = replace(BOB, is_enabled=False)
+    assert driven.one(change(off)) == UserChanged("bob", 3)
+    assert queries.user("bob") == off
+    assert driven.one(DeleteUser("bob")) == UserChanged("bob", 4)
+    assert queries.user("bob") is None
+    assert (names(driven), queries.users_revision) == (["alice"], 4)
 
-    def test_the_mode_says_whether_the_name_must_be_free(self) -> None:
-        driven = Driven()
-        assert code_of(driven.one(change(ALICE))) is Code.USER_NOT_FOUND
-        assert code_of(driven.one(DeleteUser("alice"))) is Code.USER_NOT_FOUND
-        driven.one(create(ALICE))
-        other = replace(ALICE, policies=(PUBLISH_ORDERS,))
-        assert code_of(driven.one(create(other))) is Code.USER_EXISTS
-        assert driven.machine.queries.user("alice") == ALICE
 
-    def test_the_same_again_has_the_same_answer(self) -> None:
-        driven = Driven()
-        first = driven.one(create(ALICE))
-        assert driven.one(create(ALICE)) == first
-        assert driven.machine.queries.users_revision == 1
+def test_the_mode_says_whether_the_name_must_be_free() -> None:
+    driven = Driven()
+    assert code_of(driven.one(change(ALICE))) is Code.USER_NOT_FOUND
+    assert code_of(driven.one(DeleteUser("alice"))) is Code.USER_NOT_FOUND
+    driven.one(create(ALICE))
+    other = replace(ALICE, policies=(PUBLISH_ORDERS,))
+    assert code_of(driven.one(create(other))) is Code.USER_EXISTS
+    assert driven.machine.queries.user("alice") == ALICE
 
-    def test_the_last_administrator_that_can_log_in_stays(self) -> None:
-        driven = Driven()
-        driven.run(create(ALICE), create(BOB), create(replace(CAROL, is_admin=True)))
-        assert isinstance(driven.one(DeleteUser("carol")), UserChanged)
-        for command in (
-            DeleteUser("alice"),
-            change(replace(ALICE, is_admin=False)),
-            change(replace(ALICE, is_enabled=False)),
-        ):
-            refused = driven.one(command)
-            assert code_of(refused) is Code.INVALID_ARGUMENT
-            assert isinstance(refused, Refused)
-            assert "no other administrator" in refused.detail
-        assert driven.machine.queries.user("alice") == ALICE
-        driven.one(create(replace(CAROL, is_admin=True, is_enabled=False)))
-        assert code_of(driven.one(DeleteUser("alice"))) is Code.INVALID_ARGUMENT
-        driven.one(change(replace(CAROL, is_admin=True)))
-        assert isinstance(driven.one(DeleteUser("alice")), UserChanged)
 
-    def test_a_change_of_what_changed_since_is_refused(self) -> None:
-        """Two administrators do not undo each other's changes unseen."""
-        driven = Driven()
-        driven.run(create(ALICE), create(BOB))
-        mine, others = replace(BOB, policies=()), replace(BOB, is_enabled=False)
-        assert isinstance(driven.one(PutUser(PutMode.CHANGE, others, 1)), UserChanged)
-        assert code_of(driven.one(PutUser(PutMode.CHANGE, mine, 1))) is Code.USER_EXISTS
-        assert driven.machine.queries.user("bob") == others
-        assert isinstance(driven.one(PutUser(PutMode.CHANGE, others, 1)), UserChanged), "a repeat"
-        assert isinstance(driven.one(PutUser(PutMode.CHANGE, mine, 2)), UserChanged)
+def test_the_same_again_has_the_same_answer() -> None:
+    driven = Driven()
+    first = driven.one(create(ALICE))
+    assert driven.one(create(ALICE)) == first
+    assert driven.machine.queries.users_revision == 1
 
-    def test_there_is_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("dledger.state.users.commands.USERS_MAX", 2)
-        driven = Driven()
-        driven.run(create(ALICE), create(BOB))
-        refused = driven.one(create(CAROL))
+
+def test_the_last_administrator_that_can_log_in_stays() -> None:
+    driven = Driven()
+    driven.run(create(ALICE), create(BOB), create(replace(CAROL, is_admin=True)))
+    assert isinstance(driven.one(DeleteUser("carol")), UserChanged)
+    for command in (
+        DeleteUser("alice"),
+        change(replace(ALICE, is_admin=False)),
+        change(replace(ALICE, is_enabled=False)),
+    ):
+        refused = driven.one(command)
+        assert code_of(refused) is Code.INVALID_ARGUMENT
         assert isinstance(refused, Refused)
-        assert refused.detail == "users: 2 exist, at most 2: delete some first"
-        assert isinstance(driven.one(change(replace(BOB, is_admin=True))), UserChanged)
+        assert "no other administrator" in refused.detail
+    assert driven.machine.queries.user("alice") == ALICE
+    driven.one(create(replace(CAROL, is_admin=True, is_enabled=False)))
+    assert code_of(driven.one(DeleteUser("alice"))) is Code.INVALID_ARGUMENT
+    driven.one(change(replace(CAROL, is_admin=True)))
+    assert isinstance(driven.one(DeleteUser("alice")), UserChanged)
 
-    def test_users_are_there_after_a_restart(self) -> None:
-        driven = Driven()
-        driven.run(create(BOB), create(ALICE))
-        again = StateMachine(driven.store, driven.group).queries
-        assert again.users("", 10) == [ALICE, BOB]
-        assert again.users("alice", 10) == [BOB]
-        assert again.users("", 1) == [ALICE]
-        assert again.users_revision == 1
+
+def test_a_change_of_what_changed_since_is_refused() -> None:
+    """Two administrators do not undo each other's changes unseen."""
+    driven = Driven()
+    driven.run(create(ALICE), create(BOB))
+    mine, others = replace(BOB, policies=()), replace(BOB, is_enabled=False)
+    assert isinstance(driven.one(PutUser(PutMode.CHANGE, others, 1)), UserChanged)
+    assert code_of(driven.one(PutUser(PutMode.CHANGE, mine, 1))) is Code.USER_EXISTS
+    assert driven.machine.queries.user("bob") == others
+    assert isinstance(driven.one(PutUser(PutMode.CHANGE, others, 1)), UserChanged), "a repeat"
+    assert isinstance(driven.one(PutUser(PutMode.CHANGE, mine, 2)), UserChanged)
+
+
+def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dledger.state.users.commands.USERS_MAX", 2)
+    driven = Driven()
+    driven.run(create(ALICE), create(BOB))
+    refused = driven.one(create(CAROL))
+    assert isinstance(refused, Refused)
+    assert refused.detail == "users: 2 exist, at most 2: delete some first"
+    assert isinstance(driven.one(change(replace(BOB, is_admin=True))), UserChanged)
+
+
+def test_users_are_there_after_a_restart() -> None:
+    driven = Driven()
+    driven.run(create(BOB), create(ALICE))
+    again = StateMachine(driven.store, driven.group).queries
+    assert again.users("", 10) == [ALICE, BOB]
+    assert again.users("alice", 10) == [BOB]
+    assert again.users("", 1) == [ALICE]
+    assert again.users_revision == 1
 
 
 @pytest.mark.parametrize(
@@ -209,82 +214,88 @@ def test_the_widest_user_fits() -> None:
     assert isinstance(Driven().one(create(user)), UserChanged)
 
 
-class TestOtherGroups:
-    def test_a_list_is_known_when_its_ranges_meet(self) -> None:
-        driven = Driven()
-        queries = driven.machine.queries
-        first = ImportUsers("", "bob", (ALICE,), 9, CONTROL)
-        last = ImportUsers("bob", "", (BOB, CAROL), 9, CONTROL)
-        assert driven.one(last) == UsersImported(0), "a range before it is missing"
-        assert driven.one(first) == UsersImported(0)
-        assert (names(driven), queries.users_revision) == (["alice", "bob", "carol"], 0)
-        assert driven.one(last) == UsersImported(9)
-        assert queries.users_revision == 9
-        assert driven.one(first) == UsersImported(9), "a range may come again"
+def test_a_list_is_known_when_its_ranges_meet() -> None:
+    driven = Driven()
+    queries = driven.machine.queries
+    first = ImportUsers("", "bob", (ALICE,), 9, CONTROL)
+    last = ImportUsers("bob", "", (BOB, CAROL), 9, CONTROL)
+    assert driven.one(last) == UsersImported(0), "a range before it is missing"
+    assert driven.one(first) == UsersImported(0)
+    assert (names(driven), queries.users_revision) == (["alice", "bob", "carol"], 0)
+    assert driven.one(last) == UsersImported(9)
+    assert queries.users_revision == 9
+    assert driven.one(first) == UsersImported(9), "a range may come again"
 
-    def test_a_range_says_who_is_there(self) -> None:
-        """Whoever it does not name is deleted, and nobody beyond it."""
-        driven = Driven()
-        driven.one(whole(5, ALICE, BOB, CAROL))
-        driven.one(ImportUsers("b", "carol", (), 7, CONTROL))
-        assert names(driven) == ["alice", "carol"]
-        driven.one(whole(7))
-        assert names(driven) == []
 
-    def test_nothing_goes_back_to_an_older_list(self) -> None:
-        """Neither than the one that is known, nor than one that is known in part."""
-        driven = Driven()
-        driven.one(whole(5, ALICE, BOB))
-        assert code_of(driven.one(whole(4, ALICE, CAROL))) is Code.STALE_LAYOUT
-        driven.one(ImportUsers("", "b", (), 9, CONTROL))
-        refused = driven.one(whole(8, ALICE, BOB))
-        assert refused == Refused(Code.STALE_LAYOUT, "users: revision 8, known is 9")
-        assert (names(driven), driven.machine.queries.users_revision) == (["bob"], 5)
+def test_a_range_says_who_is_there() -> None:
+    """Whoever it does not name is deleted, and nobody beyond it."""
+    driven = Driven()
+    driven.one(whole(5, ALICE, BOB, CAROL))
+    driven.one(ImportUsers("b", "carol", (), 7, CONTROL))
+    assert names(driven) == ["alice", "carol"]
+    driven.one(whole(7))
+    assert names(driven) == []
 
-    def test_ranges_of_two_lists_are_no_list(self) -> None:
-        driven = Driven()
-        driven.one(ImportUsers("", "b", (ALICE,), 5, CONTROL))
-        assert driven.one(ImportUsers("b", "", (BOB,), 6, CONTROL)) == UsersImported(0)
-        assert driven.one(ImportUsers("", "b", (), 6, CONTROL)) == UsersImported(0)
-        assert driven.one(ImportUsers("b", "", (BOB,), 6, CONTROL)) == UsersImported(6)
 
-    def test_one_control_group_alone_is_followed(self) -> None:
-        """About users and about topics."""
-        driven = Driven()
-        driven.one(whole(5, ALICE))
-        assert code_of(driven.one(whole(9, BOB, control_id=OTHER_CONTROL))) is Code.WRONG_GROUP
-        layout = (LayoutPart("g1", 1),)
-        topic = Topic(b"T" * 16, "t", TopicType.NORMAL, 1, layout, 1, 1, 6, 9)
-        assert code_of(driven.one(ImportTopic(topic, OTHER_CONTROL))) is Code.WRONG_GROUP
-        assert names(driven) == ["alice"]
+def test_nothing_goes_back_to_an_older_list() -> None:
+    """Neither than the one that is known, nor than one that is known in part."""
+    driven = Driven()
+    driven.one(whole(5, ALICE, BOB))
+    assert code_of(driven.one(whole(4, ALICE, CAROL))) is Code.STALE_LAYOUT
+    driven.one(ImportUsers("", "b", (), 9, CONTROL))
+    refused = driven.one(whole(8, ALICE, BOB))
+    assert refused == Refused(Code.STALE_LAYOUT, "users: revision 8, known is 9")
+    assert (names(driven), driven.machine.queries.users_revision) == (["bob"], 5)
 
-    def test_the_rows_are_those_of_the_range_in_order(self) -> None:
-        driven = Driven()
-        for command in (
-            ImportUsers("b", "", (ALICE,), 5, CONTROL),
-            ImportUsers("", "b", (BOB,), 5, CONTROL),
-            whole(5, BOB, ALICE),
-            whole(5, ALICE, ALICE),
-            whole(5, *(User(f"u{i:04}", SECRETS) for i in range(USERS_PER_IMPORT + 1))),
-        ):
-            assert code_of(driven.one(command)) is Code.INVALID_ARGUMENT
-        assert META_KEY not in driven.rows()
 
-    def test_a_user_that_stays_is_the_same_object(self) -> None:
-        """What was decided for it is remembered by that."""
-        driven = Driven()
-        driven.one(whole(5, ALICE, BOB))
-        before = driven.machine.queries.user("bob")
-        driven.one(whole(6, ALICE, replace(BOB)))
-        assert driven.machine.queries.user("bob") is before
+def test_ranges_of_two_lists_are_no_list() -> None:
+    driven = Driven()
+    driven.one(ImportUsers("", "b", (ALICE,), 5, CONTROL))
+    assert driven.one(ImportUsers("b", "", (BOB,), 6, CONTROL)) == UsersImported(0)
+    assert driven.one(ImportUsers("", "b", (), 6, CONTROL)) == UsersImported(0)
+    assert driven.one(ImportUsers("b", "", (BOB,), 6, CONTROL)) == UsersImported(6)
 
-    def test_how_far_a_list_is_known_is_there_after_a_restart(self) -> None:
-        driven = Driven()
-        driven.one(whole(5, ALICE))
-        driven.one(ImportUsers("", "b", (), 9, CONTROL))
-        again = Driven(driven.store, driven.log)
-        assert code_of(again.one(whole(8, ALICE))) is Code.STALE_LAYOUT
-        assert again.one(ImportUsers("b", "", (BOB,), 9, CONTROL)) == UsersImported(9)
+
+def test_one_control_group_alone_is_followed() -> None:
+    """About users and about topics."""
+    driven = Driven()
+    driven.one(whole(5, ALICE))
+    assert code_of(driven.one(whole(9, BOB, control_id=OTHER_CONTROL))) is Code.WRONG_GROUP
+    layout = (LayoutPart("g1", 1),)
+    topic = Topic(b"T" * 16, "t", TopicType.NORMAL, 1, layout, 1, 1, 6, 9)
+    assert code_of(driven.one(ImportTopic(topic, OTHER_CONTROL))) is Code.WRONG_GROUP
+    assert names(driven) == ["alice"]
+
+
+def test_the_rows_are_those_of_the_range_in_order() -> None:
+    driven = Driven()
+    for command in (
+        ImportUsers("b", "", (ALICE,), 5, CONTROL),
+        ImportUsers("", "b", (BOB,), 5, CONTROL),
+        whole(5, BOB, ALICE),
+        whole(5, ALICE, ALICE),
+        whole(5, *(User(f"u{i:04}", SECRETS) for i in range(USERS_PER_IMPORT + 1))),
+    ):
+        assert code_of(driven.one(command)) is Code.INVALID_ARGUMENT
+    assert META_KEY not in driven.rows()
+
+
+def test_a_user_that_stays_is_the_same_object() -> None:
+    """What was decided for it is remembered by that."""
+    driven = Driven()
+    driven.one(whole(5, ALICE, BOB))
+    before = driven.machine.queries.user("bob")
+    driven.one(whole(6, ALICE, replace(BOB)))
+    assert driven.machine.queries.user("bob") is before
+
+
+def test_how_far_a_list_is_known_is_there_after_a_restart() -> None:
+    driven = Driven()
+    driven.one(whole(5, ALICE))
+    driven.one(ImportUsers("", "b", (), 9, CONTROL))
+    again = Driven(driven.store, driven.log)
+    assert code_of(again.one(whole(8, ALICE))) is Code.STALE_LAYOUT
+    assert again.one(ImportUsers("b", "", (BOB,), 9, CONTROL)) == UsersImported(9)
 
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])

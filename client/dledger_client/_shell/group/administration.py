@@ -5,6 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Self, Unpack
 
 from dledger_client._core.consumer.state import Place
+from dledger_client._core.users import (
+    User,
+    UserChange,
+)
 from dledger_client._shell.group.administration_async import AsyncGroupAdministration
 from dledger_client._shell.runner import SyncRunner
 from dledger_client.config import ConnectionConfig
@@ -19,7 +23,7 @@ from dledger_client.model import (
 
 
 class GroupAdministration:
-    """Consumer groups, their offsets, their dead letters."""
+    """Consumer groups, their offsets, their dead letters; users."""
 
     def __init__(
         self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
@@ -226,3 +230,43 @@ class GroupAdministration:
                 limit=limit,
             )
         )
+
+    # Users.
+
+    def put_user(
+        self,
+        user: User,
+        *,
+        secret: str = "",
+        secret_is_drawn: bool = False,
+        create: bool = False,
+        known_revision: int = 0,
+    ) -> UserChange:
+        """Create a user, or replace what it may do; without a secret it keeps its own.
+
+        The secret stays here: a member gets keys from which nobody can log in. A secret that a
+        person chose has at least 16 characters; `secret_is_drawn` says that it is random, and saves
+        time at each login. With `known_revision`, of `describe_user`, UserExists when users have
+        changed since. UserNotFound, or with `create` UserExists.
+        """
+        return self._runner.run(
+            self._group_administration.put_user(
+                user,
+                secret=secret,
+                secret_is_drawn=secret_is_drawn,
+                create=create,
+                known_revision=known_revision,
+            )
+        )
+
+    def delete_user(self, name: str) -> UserChange:
+        """Delete a user; its logins end. UserNotFound."""
+        return self._runner.run(self._group_administration.delete_user(name))
+
+    def describe_user(self, name: str) -> UserChange:
+        """Return a user, without its credentials; UserNotFound."""
+        return self._runner.run(self._group_administration.describe_user(name))
+
+    def list_users(self) -> list[User]:
+        """Return all users by name, without their credentials."""
+        return self._runner.run(self._group_administration.list_users())

@@ -1,13 +1,25 @@
-"""Administration of consumer groups: what every admin has beside its own calls.
+"""Administration of consumer groups and users: what every admin has beside its own calls.
 
 `administration.py` is generated from this file by `client/generate_sync.py`. Owns: the connection
-of an admin, and its calls about consumer groups. Not: topics, members, lookups (`admin_async.py`).
+of an admin, and its calls about consumer groups and users. Not: topics, members, lookups
+(`admin_async.py`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self, Unpack
 
+from dledger_client import _machine
 from dledger_client._core.consumer.state import Place
+from dledger_client._core.users import (
+    User,
+    UserChange,
+    change_of,
+    check_user,
+    credentials_of,
+    user_of,
+    user_request,
+)
+from dledger_client._shell import calls
 from dledger_client._shell.cluster import Cluster
 from dledger_client._shell.group.admin import GroupProgress, ResetTo
 from dledger_client._shell.group.dead_letters import DeadLetters, LetterFilter
@@ -24,10 +36,12 @@ from dledger_client.model import (
     QueueProgress,
     SettledRecords,
 )
+from dledger_proto.login.derivation import SALT_SIZE
+from dledger_proto.v1 import users_pb2 as upb
 
 
 class AsyncGroupAdministration:
-    """Consumer groups, their offsets, their dead letters."""
+    """Consumer groups, their offsets, their dead letters; users."""
 
     def __init__(
         self, bootstrap: str | Iterable[str], config: ConnectionConfig | None = None
@@ -213,3 +227,56 @@ class AsyncGroupAdministration:
         """Drop dead letters for good."""
         wanted = LetterFilter(since_ms, until_ms, key, error, limit)
         return await self._dead_letters.purge(consumer_group, wanted)
+
+    # Users.
+
+    async def put_user(
+        self,
+        user: User,
+        *,
+        secret: str = "",
+        secret_is_drawn: bool = False,
+        create: bool = False,
+        known_revision: int = 0,
+    ) -> UserChange:
+        """Create a user, or replace what it may do; without a secret it keeps its own.
+
+        The secret stays here: a member gets keys from which nobody can log in. A secret that a
+        person chose has at least 16 characters; `secret_is_drawn` says that it is random, and saves
+        time at each login. With `known_revision`, of `describe_user`, UserExists when users have
+        changed since. UserNotFound, or with `create` UserExists.
+        """
+        request = upb.PutUserRequest(
+            user=user_request(user), create=create, known_revision=known_revision
+        )
+        if secret or create:
+            salt = _machine.random_bytes(SALT_SIZE)
+            request.user.credentials.CopyFrom(
+                credentials_of(secret, salt, is_drawn=secret_is_drawn)
+            )
+        group = await self._queries.control_group()
+        method = calls.PUT_USER if create or known_revision else calls.CHANGE_USER
+        return change_of(await self._cluster.call(method, request, group=group))
+
+    async def delete_user(self, name: str) -> UserChange:
+        """Delete a user; its logins end. UserNotFound."""
+        check_user(name)
+        request, group = upb.DeleteUserRequest(name=name), await self._queries.control_group()
+        return change_of(await self._cluster.call(calls.DELETE_USER, request, group=group))
+
+    async def describe_user(self, name: str) -> UserChange:
+        """Return a user, without its credentials; UserNotFound."""
+        check_user(name)
+        request, group = upb.DescribeUserRequest(name=name), await self._queries.control_group()
+        return change_of(await self._cluster.call(calls.DESCRIBE_USER, request, group=group))
+
+    async def list_users(self) -> list[User]:
+        """Return all users by name, without their credentials."""
+        request, group = upb.ListUsersRequest(), await self._queries.control_group()
+        found: list[User] = []
+        while True:
+            reply = await self._cluster.call(calls.LIST_USERS, request, group=group)
+            found += map(user_of, reply.users)
+            if not reply.more:
+                return found
+            request.after = reply.users[-1].name
