@@ -35,6 +35,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.security.exposure_bugs import EXPOSURE_BUGS
 from tests.mutants.security.login_bugs import LOGIN_BUGS
 from tests.mutants.security.tls_bugs import TLS_BUGS
+from tests.mutants.security.user_bugs import USER_BUGS
 
 MUTANTS: Final[Sequence[Mutant]] = (
     *REFILL_BUGS, *REPAIR_BUGS, *RAFT_BUGS, *PACE_BUGS, *CLOCK_BUGS, *DISK_BUGS, *STORAGE_BUGS,
@@ -42,7 +43,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *FORGETTING_BUGS, *TRUST_BUGS, *LINK_BUGS, *CALL_BUGS, *COLUMN_BUGS, *EXPORT_BUGS, *PLAN_BUGS,
     *UNREADABLE_BUGS, *CONSUMER_BUGS, *COORDINATION_BUGS, *GROUP_BUGS, *TIMER_BUGS,
     *PROGRESS_BUGS, *SCHEDULE_BUGS, *EXPIRY_BUGS, *ROUTE_BUGS, *RETENTION_BUGS,
-    *TLS_BUGS, *LOGIN_BUGS, *EXPOSURE_BUGS, *PARSER_BUGS, *FLIGHT_BUGS,
+    *TLS_BUGS, *LOGIN_BUGS, *USER_BUGS, *EXPOSURE_BUGS, *PARSER_BUGS, *FLIGHT_BUGS,
 )  # fmt: skip
 
 assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS), "names are unique"
