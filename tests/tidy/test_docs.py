@@ -143,7 +143,8 @@ def _unknown(words: list[str], command: Any) -> Iterator[str]:
         command = command.commands[words.pop(0)]
     if words and getattr(command, "commands", {}) and not words[0].startswith("-"):
         yield words[0]
-    known = {"--help", *(name for each in command.params for name in each.opts)}
+    opts = (name for each in command.params for name in (*each.opts, *each.secondary_opts))
+    known = {"--help", *opts}
     for word in words:
         if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known:
             yield word
