@@ -220,3 +220,24 @@ def test_a_user_without_rights_is_refused_what_a_row_names(row: Row[Any, Any]) -
 
     if row.rule not in (rules.ANYONE, rules.BEFORE_LOGIN):
         asyncio.run(run())
+
+
+def test_users_are_for_administrators_and_their_keys_for_members() -> None:
+    needs = {row.name: row.rule for row in ROWS if row.service == "Users"}
+    assert needs == {
+        **dict.fromkeys(("Put", "Delete", "Describe", "List"), rules.ADMINISTRATORS),
+        **dict.fromkeys(("Pull", "Follow"), rules.MEMBERS),
+    }
+
+
+def test_nobody_makes_users_before_users_are_on() -> None:
+    """Else a client would be an administrator already when they are turned on."""
+
+    async def run() -> None:
+        (row,) = (row for row in ROWS if row.service == "Users" and row.name == "Put")
+        calls = gated()
+        calls.gate.is_on = False
+        with pytest.raises(Refusal, match=r"^NO_PERMISSION$"):
+            await calls.answer(row, b"", cast("RawContext", Stranger()))
+
+    asyncio.run(run())
