@@ -7,14 +7,16 @@ from typing import Final
 
 from dledger_broker.rpc.calls import Call
 from dledger_broker.security.logins import TOKEN_SECONDS
-from dledger_proto.errors import DledgerError
+from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import login_pb2 as pb
 
 LIFETIME_MS: Final = int(TOKEN_SECONDS * 1_000)
 
 
 async def begin(call: Call, request: pb.BeginLoginRequest) -> pb.BeginLoginReply:
-    """Answer a client's first message."""
+    """Answer a client's first message; UNIMPLEMENTED where nobody asks for users."""
+    if not call.gate.is_on:
+        raise DledgerError(Code.UNIMPLEMENTED, "this member asks for no users")
     first = call.gate.logins.begin(request.client_first, call.peer)
     return pb.BeginLoginReply(server_first=first)
 

@@ -241,3 +241,16 @@ def test_nobody_makes_users_before_users_are_on() -> None:
             await calls.answer(row, b"", cast("RawContext", Stranger()))
 
     asyncio.run(run())
+
+
+def test_a_member_that_asks_for_no_users_says_so() -> None:
+    """A client with a user takes that for leave to call without a login, as at a name server."""
+
+    async def run() -> None:
+        (row,) = (row for row in ROWS if row.service == "Login" and row.name == "Begin")
+        calls = gated()
+        calls.gate.is_on = False
+        with pytest.raises(Refusal, match=r"^UNIMPLEMENTED$"):
+            await calls.answer(row, b"", cast("RawContext", Stranger()))
+
+    asyncio.run(run())
