@@ -21,6 +21,8 @@ DledgerError                        dledger_proto.errors: .code .detail .hint .d
         ├── QueueNotFound
         ├── NoPermission            the topic does not permit it, or the user may not
         ├── Unauthenticated         nobody has logged in who may do it
+        ├── UserNotFound
+        ├── UserExists              and is another, or users have changed since you looked
         ├── NothingFound            a lookup found nothing
         ├── OffsetOutOfRange        below the queue's minimum or above its maximum
         ├── OffsetBehind            a commit below the stored offset, without reset

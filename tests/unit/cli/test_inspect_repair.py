@@ -46,8 +46,8 @@ GROUP_ID, DEAD_ID = b"\xfd" * 16, b"\xfc" * 16
 SETTINGS = GroupSettings("g1", DEAD_ID, start=StartFrom.FIRST)
 PRODUCER_ID = b"p" * 16
 BATCHES = 40
-OF_DELAYED = ("reference-at", "timer-by-id", "compacted")
-"""Tables that only delayed batches fill, or (see unit.compaction) a compacted topic."""
+OTHERS = ("reference-at", "timer-by-id", "compacted", "user", "user-meta")
+"""Tables that only delayed batches fill, a compacted topic, or (see unit.state) users."""
 
 
 def write_everything(member: Member, machine: StateMachine) -> None:
@@ -191,8 +191,8 @@ def test_state_decodes_every_table(run: Any) -> None:
     for row in rows:
         by_table.setdefault(row["table"], []).append(row)
     names = {table.name.lower().replace("_", "-") for table in Table}
-    names -= {"consumer", "grant", "group-epochs", "copy", "copy-place"}  # see unit.state
-    assert set(by_table) >= names - {"key-directory", "garbage", "meta", *OF_DELAYED}
+    names -= {"consumer", "grant", "group-epochs", "copy", "copy-place"}  # unit.state
+    assert set(by_table) >= names - {"key-directory", "garbage", "meta", *OTHERS}
     assert by_table["topic"][0]["key"] == "t"
     assert by_table["topic"][0]["value"]["layout"] == ["g1:2"]
     assert by_table["topic-deleted"][0]["key"] == OLD_ID.hex()
