@@ -7,7 +7,7 @@ gets their answers.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from dledger.clock import Clock
@@ -15,7 +15,7 @@ from dledger_broker.append.router import Answerable, AppendRouter, PendingBatch
 from dledger_broker.append.write_rule import WriteRule
 from dledger_broker.group.group_view import ANSWER_BY
 from dledger_broker.rpc.admission import AdmissionControl
-from dledger_broker.security.gate import EVERYBODY, Caller
+from dledger_broker.security.gate import EVERYBODY, Caller, Need
 from dledger_broker.security.rules import batch_need
 from dledger_proto.batch.codec import BatchHeader, check_batch
 from dledger_proto.errors import Code, DledgerError
@@ -103,8 +103,10 @@ class AppendIntake:
         """Return why a batch may not be proposed; may submit the batches `before` it."""
         try:
             header = check_batch(item.batch)
-            if caller is not EVERYBODY:
-                caller.check((batch_need(header.topic_id, self._rule.topic_by_id),))
+            if caller is not EVERYBODY and not caller.allows(self._needs(header)):
+                self._submit(before)
+                await self._rule.catch_up()
+                caller.check(self._needs(header))
             if self._rule.refusal(header) is not None:
                 # The check waits: the batches before this one must not wait with it.
                 self._submit(before)
@@ -113,6 +115,9 @@ class AppendIntake:
             # The traceback names frames that hold the batch, and would outlive the answer.
             return error.with_traceback(None)
         return None
+
+    def _needs(self, header: BatchHeader) -> Iterator[Need]:
+        yield batch_need(header.topic_id, self._rule.topic_by_id)
 
     async def _check(self, header: BatchHeader, deadline: float) -> None:
         """Ask the rule, for no longer than the sender of the batch waits."""

@@ -3,6 +3,8 @@
 The rule of apply is `dledger.state.queues.write_rule`. A refusal is given on confirmed state only.
 """
 
+from contextlib import suppress
+
 from dledger.state.queues.write_rule import refusal_to_write
 from dledger.state.values import TopicType
 from dledger_broker.group.group_view import GroupView
@@ -29,6 +31,11 @@ class WriteRule:
         refusal = self.refusal(header)
         if refusal is not None:
             raise refusal
+
+    async def catch_up(self) -> None:
+        """Apply what a quorum has, if that is possible now."""
+        with suppress(DledgerError):
+            await self._view.confirm()
 
     def refusal(self, header: BatchHeader) -> DledgerError | None:
         """Return why the queue does not take the batch, as of the topics applied here, or None."""

@@ -137,7 +137,9 @@ class Member:
         self._listener = PeerListener(config.cluster, trace, self._tls)
         self._giving = Giving(self._listener.greet, platform.random)
         access = Access(config.cluster, proves=self._tls is not None)
-        self._gate = Gate(access, self._find_user, platform.clock, on=config.users)
+        self._gate = Gate(
+            access, self._find_user, platform.clock, on=config.users, confirm=self._confirm_users
+        )
         self._cluster_view = ClusterView(
             config.cluster, {group.name: dict(group.members) for group in config.groups}
         )
@@ -325,6 +327,11 @@ class Member:
         groups = self._groups
         of = groups.get(self._config.control_group) or next(iter(groups.values()), None)
         return None if of is None else of.view.machine.queries.user(name)
+
+    async def _confirm_users(self, seconds: float) -> None:
+        """Apply what is decided about users; DledgerError when that is not possible now."""
+        control = self._groups.get(self._config.control_group)
+        await (control or next(iter(self._groups.values()))).view.confirm(seconds)
 
     async def _drain(self) -> bool:
         """Stop taking work, answer what waits, hand over, save, close (bounded by drain_ms).

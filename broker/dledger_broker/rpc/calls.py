@@ -168,6 +168,10 @@ class Call:
         """The other end of the connection, as gRPC names it."""
         return self._context.peer()
 
+    async def confirm(self, seconds: float) -> None:
+        """Catch up with the group that the call is for; DledgerError."""
+        await self.messaging.view.confirm(seconds)
+
     def find_topic(self, topic_id: bytes) -> Topic | None:
         """Return the topic of an id, as it is applied here."""
         return self.messaging.view.machine.queries.topic_by_id(topic_id)
@@ -295,7 +299,7 @@ class Calls:
                     self.gate.access.check_member(context)
                 ANSWER_BY.set(call.deadline)  # of this call's own context
                 request = status.parsed(row.request, data)
-                self._admit(row, call, request, context)
+                await self._admit(row, call, request, context)
                 reply: Message = await self._execute(row, call, request)
                 if row.rule.is_noted and self.gate.is_on:
                     by = call.caller.name or "a member"
@@ -309,7 +313,7 @@ class Calls:
         finally:
             self.admission.meters.called(row.name, self.clock.monotonic() - began)
 
-    def _admit(
+    async def _admit(
         self, row: Row[Any, Any], call: Call, request: Message, context: raw.RawContext
     ) -> None:
         """Raise unless the caller may make this call."""
@@ -318,7 +322,9 @@ class Calls:
         call.caller = self.gate.caller(context, call.metadata)
         if row.rule is rules.ADMINISTRATORS:
             call.caller.check_admin()
-        call.caller.check(row.rule.needs(request, call.find_topic))
+        await self.gate.admit(
+            call.caller, lambda: row.rule.needs(request, call.find_topic), call.confirm
+        )
 
     async def fail(self, context: status.AbortableContext, bug: Exception) -> NoReturn:
         """End a call that met a bug; whether it took effect is unknown."""

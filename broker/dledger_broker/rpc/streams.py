@@ -5,6 +5,7 @@ Owns the streams' place in admission, and how their errors leave. Not owned: wha
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import NoReturn, cast
 
 import structlog
@@ -14,13 +15,14 @@ from dledger_broker.append.router import AppendRouter
 from dledger_broker.append.stream import AppendSession, Receive, Send
 from dledger_broker.append.unary import append_unary
 from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY
+from dledger_broker.group.group_view import GroupView
 from dledger_broker.process.logs import Quiet
 from dledger_broker.read.assignments import FetchOptions, assignments_of
 from dledger_broker.read.fetch import FetchSession
 from dledger_broker.read.log_entries import log_entries
 from dledger_broker.rpc.calls import BUGS, UNREADABLE, Calls, group_named, metadata_of, send_all
 from dledger_broker.security import rules
-from dledger_broker.security.gate import EVERYBODY, Caller, Need
+from dledger_broker.security.gate import EVERYBODY, Caller, Gate, Need
 from dledger_broker.usecases.messaging import Messaging
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc import raw, status
@@ -114,8 +116,12 @@ class Streams:
             messaging = self._messaging(metadata_of(context))
             request = status.parsed(pb.FetchRequest, request_bytes)
             topic_by_id = messaging.view.machine.queries.topic_by_id
-            needs = tuple(rules.FETCHED.needs(request, topic_by_id))
-            caller.check(needs)
+
+            def find_needs() -> Sequence[Need]:
+                return tuple(rules.FETCHED.needs(request, topic_by_id))
+
+            await calls.gate.admit(caller, find_needs, messaging.view.confirm)
+            needs = find_needs()
             with calls.admission.fetch_streams.held():
                 assignments = await assignments_of(messaging, request)
                 session = FetchSession(messaging.view, calls.admission)
@@ -142,10 +148,9 @@ class Streams:
             caller = self._caller(context)
             hosted = group_named(calls.groups, metadata_of(context).get(GROUP_KEY, ""))
             assert hosted.coordinator is not None, "every group of a member has a coordinator"
-            find = hosted.messaging.view.machine.queries.topic_by_id
             with calls.admission.sessions.held():
                 await context.send_initial_metadata(())
-                receive = _joining(caller, find, context)
+                receive = _joining(calls.gate, caller, hosted.messaging.view, context)
                 send = within_stall_limit(context.write, "join again")
                 await hosted.coordinator.session().run(receive, send)
         except DledgerError as error:
@@ -180,12 +185,13 @@ def _while(caller: Caller, needs: Sequence[Need], send: Send) -> Send:
     return checked
 
 
-def _joining(caller: Caller, find: rules.FindTopic, context: raw.RawContext) -> Receive:
+def _joining(gate: Gate, caller: Caller, view: GroupView, context: raw.RawContext) -> Receive:
     """Return what reads a session: each Join needs what it names, from then on at each message."""
     receive = cast("Receive", context.read)
     if caller is EVERYBODY:
         return receive
     needs: Sequence[Need] = ()
+    find = view.machine.queries.topic_by_id
 
     async def checked() -> object:
         nonlocal needs
@@ -194,6 +200,9 @@ def _joining(caller: Caller, find: rules.FindTopic, context: raw.RawContext) -> 
             request = status.parsed(delivery_pb2.SessionRequest, message)
             if request.WhichOneof("what") == "join":
                 needs = tuple(rules.JOINED.needs(request.join, find))
+                await gate.admit(
+                    caller, partial(rules.JOINED.needs, request.join, find), view.confirm
+                )
             caller.check(needs)
         return message
 

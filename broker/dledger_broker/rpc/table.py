@@ -47,12 +47,13 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         BROKER, "CommitOffsets", pb.CommitOffsetsRequest, pb.CommitOffsetsReply,
         QUERY, LEADER, native.commit_offsets,
-        rules.group(SUBSCRIBE), counted("offsets", 0, QUEUES_PER_CALL_MAX),
+        rules.group_and_queues(SUBSCRIBE, "offsets", "queue"),
+        counted("offsets", 0, QUEUES_PER_CALL_MAX),
     ),
     Row(
         BROKER, "ReadOffsets", pb.ReadOffsetsRequest, pb.ReadOffsetsReply,
         QUERY, ANY, native.read_offsets,
-        rules.group(SUBSCRIBE), counted("queues", 0, QUEUES_PER_CALL_MAX),
+        rules.group_and_queues(SUBSCRIBE, "queues"), counted("queues", 0, QUEUES_PER_CALL_MAX),
     ),
     Row(
         BROKER, "LookupKey", pb.LookupKeyRequest, pb.LookupReply,
@@ -181,18 +182,21 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         DELIVERY, "ClaimQueues", delivery_pb2.ClaimQueuesRequest, delivery_pb2.ClaimQueuesReply,
         QUERY, LEADER, progress.claim_queues,
-        rules.group(SUBSCRIBE), counted("queues", 1, QUEUES_PER_CALL_MAX),
+        rules.group_and_queues(SUBSCRIBE, "queues", "queue"),
+        counted("queues", 1, QUEUES_PER_CALL_MAX),
     ),
     Row(
         DELIVERY, "ReleaseQueues",
         delivery_pb2.ReleaseQueuesRequest, delivery_pb2.ReleaseQueuesReply,
         QUERY, LEADER, progress.release_queues,
-        rules.group(SUBSCRIBE), counted("queues", 1, QUEUES_PER_CALL_MAX),
+        rules.group_and_queues(SUBSCRIBE, "queues", "queue"),
+        counted("queues", 1, QUEUES_PER_CALL_MAX),
     ),
     Row(
         DELIVERY, "FailRecords", delivery_pb2.FailRecordsRequest, delivery_pb2.FailRecordsReply,
         QUERY, LEADER, progress.fail_records,
-        rules.group(SUBSCRIBE), counted("records", 1, QUEUES_PER_CALL_MAX),
+        rules.group_and_queues(SUBSCRIBE, "records", "queue"),
+        counted("records", 1, QUEUES_PER_CALL_MAX),
     ),
     Row(
         DELIVERY, "ListDeadLetters",
@@ -208,7 +212,7 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         DELIVERY, "ReadProgress", delivery_pb2.ReadProgressRequest, delivery_pb2.ReadProgressReply,
         QUERY, ANY, progress.read_progress,
-        rules.group(GET), counted("queues", 1, PROGRESS_PER_CALL_MAX),
+        rules.group_and_queues(GET, "queues"), counted("queues", 1, PROGRESS_PER_CALL_MAX),
     ),
     Row(
         DELIVERY, "ResumeGroup", delivery_pb2.ResumeGroupRequest, delivery_pb2.ResumeGroupReply,

@@ -7,7 +7,8 @@ Not owned: what follows from policies (`deciding`), what a call needs (`rules`),
 """
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
@@ -24,6 +25,9 @@ from dledger_proto.network.tls import is_member_of
 
 LOGIN_KEY: Final = "dledger-login"
 """The metadata that carries a token."""
+CATCH_UP_SECONDS: Final = 0.2
+"""How long a login or a refusal waits for confirmed state. Without a leader there is none: then
+what is applied decides."""
 DECISIONS_MAX: Final = 10_000
 """That are remembered for calls to come; then all are forgotten."""
 
@@ -54,6 +58,10 @@ class Caller(Protocol):
         """The user; of a member: empty."""
         ...
 
+    def allows(self, needs: Iterable[Need], /) -> bool:
+        """Tell whether the caller may do all of this, by what this member has applied."""
+        ...
+
     def check(self, needs: Iterable[Need], /) -> None:
         """Raise unless the caller may do all of this: NO_PERMISSION, or that it does not exist."""
         ...
@@ -76,6 +84,10 @@ class Everybody:
 
     name: str = ""
 
+    def allows(self, _needs: Iterable[Need]) -> bool:
+        """See `Caller`."""
+        return True
+
     def check(self, _needs: Iterable[Need]) -> None:
         """See `Caller`."""
 
@@ -94,11 +106,25 @@ class Everybody:
 EVERYBODY: Final = Everybody()
 
 
+Confirm = Callable[[float], Awaitable[object]]
+"""Waits so many seconds, at most, until what a quorum has is applied here; DledgerError."""
+
+
 class Gate:
     """The gate of one process."""
 
-    def __init__(self, access: Access, find_user: FindUser, clock: Clock, *, on: bool) -> None:
+    def __init__(
+        self,
+        access: Access,
+        find_user: FindUser,
+        clock: Clock,
+        *,
+        on: bool,
+        confirm: Confirm | None = None,
+    ) -> None:
+        """`confirm` catches up with what is decided about users."""
         self.access = access
+        self._confirm = confirm
         self.logins = Logins(find_user, clock)
         self.is_on = on
         self.audit = Audit(clock)
@@ -119,6 +145,25 @@ class Gate:
             self.audit.refused("call", peer, "", error)
             raise
         return _UserCaller(self, user.name, token, peer)
+
+    async def catch_up(self, *others: Confirm) -> None:
+        """Catch up with what is decided, if that is possible now: a no must not be out of date."""
+        for confirm in (self._confirm, *others):
+            if confirm is not None:
+                with suppress(DledgerError):
+                    await confirm(CATCH_UP_SECONDS)
+
+    async def admit(
+        self, caller: Caller, find_needs: Callable[[], Iterable[Need]], confirm: Confirm
+    ) -> None:
+        """Raise unless the caller may; `confirm` catches up with topics.
+
+        A member that lags may not have heard yet of a topic, or of a right: it refuses nobody
+        before it has caught up (D10).
+        """
+        if not caller.allows(find_needs()):
+            await self.catch_up(confirm)
+            caller.check(find_needs())
 
     def decides(self, user: User, action: Action, resource: Resource, host: str) -> bool:
         """Return what the user's policies say; it is remembered while the user stays the same."""
@@ -149,6 +194,12 @@ class _UserCaller:
         self._token = token
         self._peer = peer
         self._host = host_of(peer)
+
+    def allows(self, needs: Iterable[Need]) -> bool:
+        user = self._gate.logins.user_of(self._token, self._peer)
+        return all(
+            self._gate.decides(user, need.action, need.resource, self._host) for need in needs
+        )
 
     def check(self, needs: Iterable[Need]) -> None:
         user = self._gate.logins.user_of(self._token, self._peer)

@@ -25,6 +25,8 @@ TOKENS_MAX: Final = 100_000
 TOKEN_SECONDS: Final = 3_600.0
 TOKEN_BYTES: Final = 32
 PROOFS_MAX: Final = 1_024
+PROOFS_PER_PEER_MAX: Final = 4
+"""Of one connection: it pushes its own proofs out, and not those of others."""
 PROOF_SECONDS: Final = 10.0
 WAITS_MAX: Final = 10_000
 """Of users at addresses; those that were refused longest ago are forgotten first."""
@@ -80,7 +82,10 @@ class Logins:
         first = scram.server_first(asked, nonce, keys)
         while self._proofs and next(iter(self._proofs.values())).until <= now:
             self._proofs.popitem(last=False)
-        if len(self._proofs) >= PROOFS_MAX:
+        own = [nonce for nonce, proof in self._proofs.items() if proof.peer == peer]
+        if len(own) >= PROOFS_PER_PEER_MAX:
+            del self._proofs[own[0]]
+        elif len(self._proofs) >= PROOFS_MAX:
             self._proofs.popitem(last=False)
         self._proofs[asked.nonce + nonce] = _Proof(
             asked, first, keys, user, peer, now + PROOF_SECONDS

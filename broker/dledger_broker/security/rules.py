@@ -92,6 +92,17 @@ def queues(action: Action, field: str = "queues", inner: str = "") -> Rule:
     return _of(action, "topic, of each", find)
 
 
+def group_and_queues(action: Action, field: str, inner: str = "") -> Rule:
+    """Something that a consumer group does in the queues of a repeated field."""
+    of_group, of_queues = group(action), queues(action, field, inner)
+
+    def find(request: object, find_topic: FindTopic) -> Iterator[Need]:
+        yield from of_group.needs(request, find_topic)
+        yield from of_queues.needs(request, find_topic)
+
+    return _of(action, "group, and topic of each queue", find)
+
+
 def _of(action: Action, what: str, find: FindNeeds) -> Rule:
     return Rule(f"{action.name} {what}", find, action in CHANGES)
 
@@ -153,7 +164,7 @@ def batch_need(topic_id: bytes, find: FindTopic) -> Need:
 def id_need(action: Action, topic_id: bytes, find: FindTopic) -> Need:
     """Return the need of a call that names a topic by its id."""
     known = find(topic_id)
-    name = UNKNOWN if known is None or known.deleted else known.name
+    name = UNKNOWN if known is None else known.name  # of a deleted one, callers are told so
     return Need(action, deciding.topic(name), f"no topic has the id {topic_id.hex()}")
 
 

@@ -17,6 +17,8 @@ async def begin(call: Call, request: pb.BeginLoginRequest) -> pb.BeginLoginReply
     """Answer a client's first message; UNIMPLEMENTED where nobody asks for users."""
     if not call.gate.is_on:
         raise DledgerError(Code.UNIMPLEMENTED, "this member asks for no users")
+    # For every user alike: what is unknown must not be told by the time that it takes.
+    await call.gate.catch_up()
     first = call.gate.logins.begin(request.client_first, call.peer)
     return pb.BeginLoginReply(server_first=first)
 

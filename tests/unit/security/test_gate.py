@@ -1,5 +1,6 @@
 """The gate: what follows from policies, what the refused are told, what every call needs."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -180,3 +181,33 @@ def test_strangers_cannot_fill_the_audit(capsys: pytest.CaptureFixture[str]) -> 
     assert len(lines) == LINES_MAX + 2
     assert "others_since=50" in lines[-1]
     assert "user=root" in lines[-2]
+
+
+def test_nobody_is_refused_by_what_is_out_of_date() -> None:
+    """A member that lags catches up with users and topics before it says no (D10)."""
+    world = World(user_of("bob"))
+    bob = world.caller("bob")
+    caught_up: list[str] = []
+
+    async def confirm_users(_seconds: float) -> None:
+        caught_up.append("users")
+        world.users["bob"] = replace(world.users["bob"], policies=(allow(TOPIC, "t", PUBLISH),))
+
+    async def confirm_topics(_seconds: float) -> None:
+        caught_up.append("topics")
+        raise DledgerError(Code.NO_LEADER)
+
+    async def admit() -> None:
+        need = Need(PUBLISH, deciding.topic("t"), "no t")
+        await world.gate.admit(bob, lambda: (need,), confirm_topics)
+
+    with pytest.raises(DledgerError, match="TOPIC_NOT_FOUND: no t"):
+        asyncio.run(admit())
+    world.gate = Gate(
+        world.gate.access, world.users.get, ManualClock(), on=True, confirm=confirm_users
+    )
+    bob = world.caller("bob")
+    asyncio.run(admit())
+    assert caught_up == ["topics", "users", "topics"]
+    asyncio.run(admit())
+    assert len(caught_up) == 3, "what is allowed needs no confirmed state"

@@ -79,6 +79,15 @@ def test_a_proof_is_taken_once_and_from_its_connection() -> None:
         world.logins.finish(final, PEER)
 
 
+def test_one_connection_pushes_out_its_own_proofs_alone() -> None:
+    world = World()
+    alice = scram.ClientLogin("alice", "secret", NONCE)
+    first = world.logins.begin(alice.first, PEER)
+    for _ in range(2 * of_logins.PROOFS_MAX):
+        world.logins.begin(scram.ClientLogin("mallory", "x", NONCE).first, OTHER)
+    world.logins.finish(alice.final(first), PEER)
+
+
 def test_a_late_proof_is_refused() -> None:
     world = World()
     login = scram.ClientLogin("alice", "secret", NONCE)
