@@ -76,10 +76,10 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.cluster.topic_follower:TopicFollower._pull",
-                "await self._users.follow(address, term)\n"
-                "                await self._follow_pages(address, term)",
-                "await self._follow_pages(address, term)\n"
-                "                await self._users.follow(address, term)",
+                "await self._users.follow(member, term)\n"
+                "                await self._follow_pages(member, term)",
+                "await self._follow_pages(member, term)\n"
+                "                await self._users.follow(member, term)",
             )
         ],
         ["unit.broker.test_users.test_users_come_before_topics"],
