@@ -43,6 +43,7 @@ NOT_FROM_OUTSIDE: Final = {
     "client/dledger_client/reading/reader.py": "protobuf of a member",
     "client/dledger_client/admin": "protobuf of a member",
     "broker/dledger_monitoring/health.py": "protobuf: `call`",
+    "broker/dledger_broker/users/": "protobuf: `call`; the state checks each user",
     "proto/dledger_proto/login/": "protobuf, then texts: the `login-` targets",
     "broker/dledger_namesrv/service.py": "protobuf: `registration`, `call`",
 }

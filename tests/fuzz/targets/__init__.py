@@ -5,7 +5,7 @@ calls     Targets: what callers send to a member or a name server, and its error
 entries   Targets: entry frames, segments, whole data folders of a log
 exports   Targets: what an export keeps in files
 frames    Targets: frames of the append and fetch streams
-logins    Targets: the messages of a login, as members and clients read them
+logins    Targets: how strangers begin TLS, and the messages of a login, as both sides read them
 peers     Targets: what members of a group say to each other
 reseal    Checksums of our formats, made right again after a change
 small     Targets: small files of a data folder, dumps and manifests

@@ -1,7 +1,8 @@
-"""Targets: the messages of a login, as members and clients read them."""
+"""Targets: how strangers begin TLS, and the messages of a login, as both sides read them."""
 
 from typing import Final
 
+from dledger.raft.links.handshake import RECORD_HEAD, RECORD_SIZE_MAX, NoTls, record_size
 from dledger_proto.errors import DledgerError
 from dledger_proto.login import scram
 from dledger_proto.login.derivation import keys_of
@@ -40,7 +41,17 @@ def _of_member(data: bytes) -> None:
     login.check(last)
 
 
+def _record_head(data: bytes) -> None:
+    """Read how a stranger begins TLS."""
+    assert 0 <= record_size(data) <= RECORD_HEAD.size + RECORD_SIZE_MAX
+
+
 TARGETS: Final = (
+    Target(
+        "tls-record", _record_head, (NoTls,),
+        lambda: (bytes.fromhex("1603010200") + bytes(512), b""),
+        ("dledger.raft.links.handshake:record_size",), tokens=(b"GET ", b"\x16\x03\x01"),
+    ),
     Target(
         "login-first", _first, (DledgerError,),
         lambda: (scram.client_first("user", NONCE).encode(),),
