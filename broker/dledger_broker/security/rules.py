@@ -110,16 +110,22 @@ def _of(action: Action, what: str, find: FindNeeds) -> Rule:
 def _new_group(request: Any, _find: FindTopic) -> Iterator[Need]:
     action = Action.SUBSCRIBE if request.automatic else Action.CREATE
     yield Need(action, deciding.group(request.name))
+    yield from _subscribed(request.subscriptions)
 
 
 def _joined(join: Any, find: FindTopic) -> Iterator[Need]:
     yield from group(Action.SUBSCRIBE).needs(join, find)
-    for each in join.subscriptions:
+    yield from _subscribed(join.subscriptions)
+    yield from queues(Action.SUBSCRIBE, "wanted").needs(join, find)
+
+
+def _subscribed(subscriptions: Iterable[Any]) -> Iterator[Need]:
+    """Yield the needs of subscriptions: a member says of each whether it means a topic."""
+    for each in subscriptions:
         if each.pattern:
             yield Need(Action.SUBSCRIBE, deciding.topic(UNKNOWN))
         else:
             yield topic_need(Action.SUBSCRIBE, each.topic)
-    yield from queues(Action.SUBSCRIBE, "wanted").needs(join, find)
 
 
 def _scheduled(request: Any, find: FindTopic) -> Iterator[Need]:
@@ -139,7 +145,7 @@ NEW_TOPIC: Final = Rule(
     is_noted=True,
 )
 NEW_GROUP: Final = Rule(
-    "CREATE group; of a first consumer: SUBSCRIBE group", _new_group, is_noted=True
+    "CREATE group; of a first consumer: as its Session", _new_group, is_noted=True
 )
 FETCHED: Final = queues(Action.SUBSCRIBE, "assignments", "queue")
 JOINED: Final = Rule("SUBSCRIBE group and topics; of a pattern: all topics", _joined)

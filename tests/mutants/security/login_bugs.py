@@ -127,4 +127,10 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         ],
         [f"{TABLE}.test_nobody_creates_a_topic_without_a_login"],
     ),
+    Mutant(
+        "subscriptions-need-no-right",
+        "by patterns in its subscriptions a first consumer learns the names of all topics",
+        [Edit(f"{INSIDE}.rules:_subscribed", "for each in subscriptions:", "for each in ():")],
+        [f"{TABLE}.test_a_first_consumer_learns_of_no_topic_without_a_right:true"],
+    ),
 )

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 
-from dledger.state.users.values import User
+from dledger.state.users.values import Action, ResourceKind, User
 from dledger.state.values import QueueSpan
-from dledger_broker.rpc.calls import Call, Calls, HostedGroup, Row
+from dledger_broker.rpc.calls import AnsweredBy, Call, Calls, HostedGroup, Row
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
 from dledger_broker.rpc.table import ROWS, STREAMS
@@ -32,7 +33,7 @@ from dledger_proto.v1 import (
 )
 from tests.unit.broker.fakes import ManualClock, admission
 from tests.unit.broker.test_messaging import FakeQueries, Host, messaging
-from tests.unit.security.users import log_in, user_of
+from tests.unit.security.users import allow, log_in, user_of
 
 if TYPE_CHECKING:
     from dledger_broker.cluster.channels import Channels
@@ -220,6 +221,75 @@ def test_a_user_without_rights_is_refused_what_a_row_names(row: Row[Any, Any]) -
 
     if row.rule not in (rules.ANYONE, rules.BEFORE_LOGIN):
         asyncio.run(run())
+
+
+async def outcome(user: User, name: str, request: Message) -> str:
+    """Return how the call of a user ends; OK when it reaches its handler."""
+    (row,) = (row for row in ROWS if row.name == name)
+    calls = gated(user)
+    login = log_in(calls.gate.logins, user.name, PEER)
+
+    async def handler(_call: Call, _request: object) -> Message:
+        return cast("Message", row.reply())
+
+    try:
+        await calls.answer(
+            replace(row, handler=handler, answered_by=AnsweredBy.ANY_MEMBER),
+            request.SerializeToString(),
+            cast("RawContext", Stranger((LOGIN_KEY, login))),
+        )
+    except Refusal as refusal:
+        return str(refusal)
+    return "OK"
+
+
+SECRET = broker_pb2.QueueRef(topic="secret")
+PROGRESS_CALLS: dict[str, Message] = {
+    "CommitOffsets": broker_pb2.CommitOffsetsRequest(
+        consumer_group="g", offsets=[broker_pb2.GroupOffset(queue=SECRET)]
+    ),
+    "ReadOffsets": broker_pb2.ReadOffsetsRequest(consumer_group="g", queues=[SECRET]),
+    "ClaimQueues": delivery_pb2.ClaimQueuesRequest(
+        consumer_group="g", queues=[delivery_pb2.ClaimQueuesRequest.Wanted(queue=SECRET)]
+    ),
+    "ReleaseQueues": delivery_pb2.ReleaseQueuesRequest(
+        consumer_group="g", queues=[delivery_pb2.ClaimQueuesRequest.Wanted(queue=SECRET)]
+    ),
+    "FailRecords": delivery_pb2.FailRecordsRequest(
+        consumer_group="g", records=[delivery_pb2.FailRecordsRequest.Failed(queue=SECRET)]
+    ),
+    "ReadProgress": delivery_pb2.ReadProgressRequest(consumer_group="g", queues=[SECRET]),
+}
+
+
+@pytest.mark.parametrize("name", PROGRESS_CALLS)
+def test_a_right_to_a_consumer_group_opens_no_topic(name: str) -> None:
+    """Else a failure would move its records to where the group reads them."""
+    group = allow(ResourceKind.GROUP, "g", Action.SUBSCRIBE, Action.GET)
+    topic = allow(ResourceKind.TOPIC, "secret", Action.SUBSCRIBE, Action.GET)
+    request = PROGRESS_CALLS[name]
+    for policies, expected in (
+        ((group, topic), "OK"),
+        ((group,), "TOPIC_NOT_FOUND"),
+        ((topic,), "CONSUMER_GROUP_NOT_FOUND"),
+    ):
+        user = user_of("bob", "secret", *policies)
+        assert asyncio.run(outcome(user, name, request)) == expected
+
+
+@pytest.mark.parametrize("is_pattern", [False, True])
+def test_a_first_consumer_learns_of_no_topic_without_a_right(is_pattern: bool) -> None:
+    """The member would say which of its subscriptions mean a topic."""
+    group = allow(ResourceKind.GROUP, "g", Action.SUBSCRIBE)
+    request = delivery_pb2.CreateConsumerGroupRequest(
+        name="g", automatic=True,
+        subscriptions=[delivery_pb2.Subscription(topic="secret", pattern=is_pattern)],
+    )  # fmt: skip
+    name = "CreateConsumerGroup"
+    refused = "NO_PERMISSION" if is_pattern else "TOPIC_NOT_FOUND"
+    assert asyncio.run(outcome(user_of("bob", "secret", group), name, request)) == refused
+    every = allow(ResourceKind.TOPIC, "*", Action.SUBSCRIBE)
+    assert asyncio.run(outcome(user_of("bob", "secret", group, every), name, request)) == "OK"
 
 
 def test_users_are_for_administrators_and_their_keys_for_members() -> None:
