@@ -239,6 +239,9 @@ class Row(Generic[Request, Reply]):
     """Bounds the work of one call."""
     while_draining: bool = False
     """True: answered also while the process ends."""
+    asks_caller: bool = False
+    """True: the handler asks what the caller may. So the call of a user is forwarded to no leader:
+    that would take it for one of the member, which may everything."""
 
     @property
     def path(self) -> str:
@@ -362,7 +365,7 @@ class Calls:
                 except DledgerError as error:
                     if error.code not in (Code.NOT_LEADER, Code.NO_LEADER):
                         raise
-            if call.is_forwarded:
+            if call.is_forwarded or (row.asks_caller and call.caller is not EVERYBODY):
                 raise view.not_leader()
             leader = view.leader_callee()
             if leader is not None and view.leader != view.names.member:

@@ -225,7 +225,7 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     ),
     Row(
         DELIVERY, "RecallTimer", delivery_pb2.RecallTimerRequest, delivery_pb2.RecallTimerReply,
-        QUERY, LEADER, timers.recall, rules.ANYONE,
+        QUERY, LEADER, timers.recall, rules.ANYONE, asks_caller=True,
     ),
     Row(
         DELIVERY, "ListTimers", delivery_pb2.ListTimersRequest, delivery_pb2.ListTimersReply,

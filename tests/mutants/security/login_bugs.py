@@ -133,4 +133,16 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         [Edit(f"{INSIDE}.rules:_subscribed", "for each in subscriptions:", "for each in ():")],
         [f"{TABLE}.test_a_first_consumer_learns_of_no_topic_without_a_right:true"],
     ),
+    Mutant(
+        "a-follower-speaks-for-every-caller",
+        "a call whose handler asks for a right is forwarded, and the leader asks it of a member",
+        [
+            Edit(
+                "dledger_broker.rpc.calls:Calls._on_leader",
+                "if call.is_forwarded or (row.asks_caller and call.caller is not EVERYBODY):",
+                "if call.is_forwarded:",
+            )
+        ],
+        [f"{TABLE}.test_what_a_handler_asks_of_the_caller_is_not_forwarded"],
+    ),
 )

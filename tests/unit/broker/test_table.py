@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
+from dledger.raft.api import Role
 from dledger.state.users.values import Action, ResourceKind, User
 from dledger.state.values import QueueSpan
 from dledger_broker.rpc.calls import AnsweredBy, Call, Calls, HostedGroup, Row
@@ -31,7 +32,7 @@ from dledger_proto.v1 import (
     snapshots_pb2,
     users_pb2,
 )
-from tests.unit.broker.fakes import ManualClock, admission
+from tests.unit.broker.fakes import OTHER, FakeHost, ManualClock, admission
 from tests.unit.broker.test_messaging import FakeQueries, Host, messaging
 from tests.unit.security.users import allow, log_in, user_of
 
@@ -290,6 +291,23 @@ def test_a_first_consumer_learns_of_no_topic_without_a_right(is_pattern: bool) -
     assert asyncio.run(outcome(user_of("bob", "secret", group), name, request)) == refused
     every = allow(ResourceKind.TOPIC, "*", Action.SUBSCRIBE)
     assert asyncio.run(outcome(user_of("bob", "secret", group, every), name, request)) == "OK"
+
+
+def test_what_a_handler_asks_of_the_caller_is_not_forwarded() -> None:
+    """The leader would take the call for one of the member: whoever calls a follower may all."""
+
+    async def run() -> None:
+        calls = gated(user_of("bob"))
+        core = calls.groups["g"].messaging
+        assert isinstance(core.view.host, FakeHost)
+        core.view.host.become(Role.FOLLOWER, OTHER)
+        login = log_in(calls.gate.logins, "bob", PEER)
+        request = delivery_pb2.RecallTimerRequest(message_id=bytes(24)).SerializeToString()
+        (row,) = (row for row in ROWS if row.name == "RecallTimer")
+        with pytest.raises(Refusal, match=r"^NOT_LEADER$"):
+            await calls.answer(row, request, cast("RawContext", Stranger((LOGIN_KEY, login))))
+
+    asyncio.run(run())
 
 
 def test_users_are_for_administrators_and_their_keys_for_members() -> None:
