@@ -13,7 +13,9 @@ from dledger.state.values import Topic
 from dledger_broker.security import deciding
 from dledger_broker.security.deciding import CLUSTER, UNKNOWN
 from dledger_broker.security.gate import Need
-from dledger_proto.batch.header import TOPIC_ID_AT
+from dledger_proto.batch.header import ID_SIZE, TOPIC_ID_AT
+from dledger_proto.errors import invalid
+from dledger_proto.names import check_group_name, check_topic_name
 from dledger_proto.v1 import broker_pb2 as pb
 
 FindTopic = Callable[[bytes], Topic | None]
@@ -66,6 +68,7 @@ def group(action: Action, field: str = "consumer_group") -> Rule:
 
     def find(request: object, _find: FindTopic) -> Iterator[Need]:
         name = getattr(request, field)
+        check_group_name(field, name)
         yield Need(action, deciding.group(name), f"consumer group {name!r} does not exist")
 
     return _of(action, "group", find)
@@ -109,6 +112,7 @@ def _of(action: Action, what: str, find: FindNeeds) -> Rule:
 
 def _new_group(request: Any, _find: FindTopic) -> Iterator[Need]:
     action = Action.SUBSCRIBE if request.automatic else Action.CREATE
+    check_group_name("name", request.name)
     yield Need(action, deciding.group(request.name))
     yield from _subscribed(request.subscriptions)
 
@@ -117,6 +121,11 @@ def _joined(join: Any, find: FindTopic) -> Iterator[Need]:
     yield from group(Action.SUBSCRIBE).needs(join, find)
     yield from _subscribed(join.subscriptions)
     yield from queues(Action.SUBSCRIBE, "wanted").needs(join, find)
+
+
+def _new_topic(request: Any, _find: FindTopic) -> Iterator[Need]:
+    check_topic_name(request.name)
+    yield Need(Action.CREATE, deciding.topic(request.name))
 
 
 def _subscribed(subscriptions: Iterable[Any]) -> Iterator[Need]:
@@ -140,9 +149,7 @@ def _explained(request: Any, find: FindTopic) -> Iterator[Need]:
 
 
 NEW_TOPIC: Final = Rule(
-    "CREATE topic; a no tells nothing of whether it exists",
-    lambda request, _topic: (Need(Action.CREATE, deciding.topic(request.name)),),
-    is_noted=True,
+    "CREATE topic; a no tells nothing of whether it exists", _new_topic, is_noted=True
 )
 NEW_GROUP: Final = Rule(
     "CREATE group; of a first consumer: as its Session", _new_group, is_noted=True
@@ -158,7 +165,11 @@ APPENDED: Final = Rule("PUBLISH topic, of each batch")
 
 
 def topic_need(action: Action, name: str) -> Need:
-    """Return the need of a call that names a topic."""
+    """Return the need of a call that names a topic; INVALID_ARGUMENT when none can be called so.
+
+    Of what a caller sends, the gate remembers and notes names alone, and those are short.
+    """
+    check_topic_name(name)
     return Need(action, deciding.topic(name), f"topic {name!r} does not exist")
 
 
@@ -168,7 +179,9 @@ def batch_need(topic_id: bytes, find: FindTopic) -> Need:
 
 
 def id_need(action: Action, topic_id: bytes, find: FindTopic) -> Need:
-    """Return the need of a call that names a topic by its id."""
+    """Return the need of a call that names a topic by its id; INVALID_ARGUMENT when it is none."""
+    if len(topic_id) != ID_SIZE:
+        raise invalid(f"topic id of {len(topic_id)} bytes, must be {ID_SIZE}")
     known = find(topic_id)
     name = UNKNOWN if known is None else known.name  # of a deleted one, callers are told so
     return Need(action, deciding.topic(name), f"no topic has the id {topic_id.hex()}")

@@ -145,4 +145,10 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         ],
         [f"{TABLE}.test_what_a_handler_asks_of_the_caller_is_not_forwarded"],
     ),
+    Mutant(
+        "the-gate-remembers-any-name",
+        "a user without rights fills the memory with names of megabytes that nothing has",
+        [Edit(f"{INSIDE}.rules:topic_need", "check_topic_name(name)", "pass")],
+        [f'{TABLE}.test_the_gate_remembers_no_long_name:"DescribeTopic"'],
+    ),
 )
