@@ -13,7 +13,7 @@ from dledger.state.users.values import ALL_ACTIONS, Action, Match, Policy, Resou
 from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 UNKNOWN: Final = "\0"
-"""A name that nobody knows: only policies about all names meet it."""
+"""A name that nobody knows, or any: what allows it is about all names; each denial may mean it."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -65,7 +65,7 @@ def knows(user: User, resource: Resource, address: Address | None) -> bool:
 def _meets(policy: Policy, resource: Resource) -> bool:
     if policy.kind not in (ResourceKind.ANY, resource.kind):
         return False
-    if policy.match is Match.ALL:
+    if policy.match is Match.ALL or (resource.name == UNKNOWN and not policy.allows):
         return True
     if policy.match is Match.PREFIX:
         return resource.name.startswith(policy.pattern)

@@ -151,4 +151,16 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         [Edit(f"{INSIDE}.rules:topic_need", "check_topic_name(name)", "pass")],
         [f'{TABLE}.test_the_gate_remembers_no_long_name:"DescribeTopic"'],
     ),
+    Mutant(
+        "a-denial-holds-for-known-names-alone",
+        "a pattern, or a topic that is not known here yet, means what the user is denied",
+        [
+            Edit(
+                f"{INSIDE}.deciding:_meets",
+                "if policy.match is Match.ALL or (resource.name == UNKNOWN and not policy.allows):",
+                "if policy.match is Match.ALL:",
+            )
+        ],
+        [f"{GATE}.test_a_denial_wins_wherever_it_stands"],
+    ),
 )

@@ -72,6 +72,9 @@ def test_a_denial_wins_wherever_it_stands() -> None:
         user = user_of("bob", "secret", *policies)
         assert ask(user, PUBLISH, deciding.topic("orders"))
         assert not ask(user, PUBLISH, deciding.topic("secret-orders"))
+        unknown = deciding.topic(UNKNOWN)
+        assert not ask(user, PUBLISH, unknown), "it may be called secret-something"
+        assert ask(user_of("bob", "secret", yes), PUBLISH, unknown)
 
 
 def test_networks() -> None:
