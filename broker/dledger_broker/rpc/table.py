@@ -221,7 +221,7 @@ ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         DELIVERY, "ExplainRecord",
         delivery_pb2.ExplainRecordRequest, delivery_pb2.ExplainRecordReply,
-        LOOKUP, ANY, explaining.explain_record, rules.EXPLAINED,
+        LOOKUP, ANY, explaining.explain_record, rules.OF_LOG,
     ),
     Row(
         DELIVERY, "RecallTimer", delivery_pb2.RecallTimerRequest, delivery_pb2.RecallTimerReply,

@@ -141,13 +141,6 @@ def _scheduled(request: Any, find: FindTopic) -> Iterator[Need]:
     yield id_need(Action.PUBLISH, bytes(request.batch[TOPIC_ID_AT]), find)
 
 
-def _explained(request: Any, find: FindTopic) -> Iterator[Need]:
-    if request.message_id:
-        yield Need(Action.GET, CLUSTER)
-    else:
-        yield queue_need(Action.SUBSCRIBE, request.queue, find)
-
-
 NEW_TOPIC: Final = Rule(
     "CREATE topic; a no tells nothing of whether it exists", _new_topic, is_noted=True
 )
@@ -157,10 +150,10 @@ NEW_GROUP: Final = Rule(
 FETCHED: Final = queues(Action.SUBSCRIBE, "assignments", "queue")
 JOINED: Final = Rule("SUBSCRIBE group and topics; of a pattern: all topics", _joined)
 SCHEDULED: Final = Rule("PUBLISH topic of the batch", _scheduled)
-EXPLAINED: Final = Rule("SUBSCRIBE topic; by message id: GET cluster", _explained)
 
 
 OF_LOG: Final = cluster(Action.GET)
+"""Also of the story of a record: it names groups and consumers, and goes where its cursor says."""
 APPENDED: Final = Rule("PUBLISH topic, of each batch")
 
 

@@ -295,6 +295,16 @@ def test_a_first_consumer_learns_of_no_topic_without_a_right(is_pattern: bool) -
     assert asyncio.run(outcome(user_of("bob", "secret", group, every), name, request)) == "OK"
 
 
+def test_the_story_of_a_record_needs_more_than_its_topic() -> None:
+    """It names groups and consumers, and a cursor that somebody made up leads to any record."""
+    request = delivery_pb2.ExplainRecordRequest(queue=SECRET, cursor=b"[1,{}]")
+    topic = allow(ResourceKind.TOPIC, "*", Action.SUBSCRIBE, Action.GET)
+    cluster = allow(ResourceKind.CLUSTER, "*", Action.GET)
+    for policy, expected in ((topic, "NO_PERMISSION"), (cluster, "OK")):
+        user = user_of("bob", "secret", policy)
+        assert asyncio.run(outcome(user, "ExplainRecord", request)) == expected
+
+
 def test_what_a_handler_asks_of_the_caller_is_not_forwarded() -> None:
     """The leader would take the call for one of the member: whoever calls a follower may all."""
 
