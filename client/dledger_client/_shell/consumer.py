@@ -392,7 +392,8 @@ class ConsumerEngine:
             try:
                 await self._read(action.stream, partial(read_frame, call))
             except grpc.aio.AioRpcError as broken:
-                raise self.cluster.channels.failure(channel, broken, write=False) from None
+                fail = self.cluster.channels.failure
+                raise fail(channel, broken, metadata, write=False) from None
             finally:
                 call.cancel()
             error = error_of(Code.UNAVAILABLE, f"{action.address}: the member ended the stream")

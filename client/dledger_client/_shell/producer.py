@@ -278,7 +278,8 @@ class ProducerEngine:
             try:
                 await self._use_link(link, stream)
             except (grpc.aio.AioRpcError, DledgerError) as broken:
-                raise self.cluster.channels.failure(channel, broken, write=True) from None
+                fail = self.cluster.channels.failure
+                raise fail(channel, broken, metadata, write=True) from None
             finally:
                 stream.cancel()
             error = error_of(Code.UNAVAILABLE, f"{address}: the member closed the stream")

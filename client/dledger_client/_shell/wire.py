@@ -144,11 +144,16 @@ class Channels:
         return (*group_metadata(group), *token)
 
     def failure(
-        self, channel: grpc.aio.Channel, error: grpc.RpcError | DledgerError, *, write: bool
+        self,
+        channel: grpc.aio.Channel,
+        error: grpc.RpcError | DledgerError,
+        metadata: Metadata,
+        *,
+        write: bool,
     ) -> ClientError:
-        """Return what a broken call of a channel means to the user; forget a login that ended."""
+        """Return what a call that broke means to the user; forget a login that ended."""
         broken = failure(error, write=write)
-        if broken.code is Code.UNAUTHENTICATED and self._tokens.refused(channel):
+        if broken.code is Code.UNAUTHENTICATED and self._tokens.refused(channel, metadata):
             return error_of(Code.UNAVAILABLE, f"logging in again: {broken.detail}")
         return broken
 
@@ -206,7 +211,7 @@ class Channels:
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:
-            broken = self.failure(channel, error, write=method.is_write)
+            broken = self.failure(channel, error, metadata, write=method.is_write)
             broken.repeatable = method.is_repeatable
             raise broken from None
         finally:

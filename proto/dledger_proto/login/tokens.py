@@ -56,9 +56,15 @@ class Tokens:
                 token = await asyncio.shield(task)
         return token.metadata
 
-    def refused(self, channel: grpc.aio.Channel) -> bool:
-        """Forget a token that the member took no more; False: there was none, so no other helps."""
-        return self._tokens.pop(channel, None) is not None
+    def refused(self, channel: grpc.aio.Channel, metadata: Metadata) -> bool:
+        """Forget the token of a call that the member refused; False: no other token helps.
+
+        Many calls may have carried it, and one of them may have logged in again by now.
+        """
+        token = self._tokens.get(channel)
+        if token is not None and set(token.metadata) <= set(metadata):
+            del self._tokens[channel]
+        return bool(self._credentials.user)
 
     async def _log_in(self, channel: grpc.aio.Channel, timeout: float) -> Token:
         login = login_of(self._credentials, self._random_bytes)

@@ -163,4 +163,16 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         ],
         [f"{GATE}.test_a_denial_wins_wherever_it_stands"],
     ),
+    Mutant(
+        "one-refused-call-logs-in-for-itself",
+        "of many calls whose login ended all but the first fail for good",
+        [
+            Edit(
+                "dledger_proto.login.tokens:Tokens.refused",
+                "return bool(self._credentials.user)",
+                "return token is not None",
+            )
+        ],
+        ["unit.login.test_tokens.test_calls_whose_login_ended_are_tried_again_all_of_them:8"],
+    ),
 )

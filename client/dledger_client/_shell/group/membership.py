@@ -206,7 +206,8 @@ class Membership:
                 writer = self.driver.loop.create_task(_write(call, outbox))
                 await self._read(action.stream, call)
             except grpc.aio.AioRpcError as broken:
-                raise self._cluster.channels.failure(channel, broken, write=False) from None
+                fail = self._cluster.channels.failure
+                raise fail(channel, broken, metadata, write=False) from None
             finally:
                 if writer is not None:
                     writer.cancel()

@@ -210,7 +210,7 @@ class SharedConnections:
                 answered = self._is_followed = True
                 self.problem = None
         except grpc.aio.AioRpcError as error:
-            self.channels.failure(channel, error, write=False)
+            self.channels.failure(channel, error, metadata, write=False)
             if answered:
                 return True
             raise

@@ -31,10 +31,15 @@ class OwnCalls:
         return await self._channels.ready(address, group)
 
     def failure(
-        self, channel: grpc.aio.Channel, error: grpc.RpcError | DledgerError, *, write: bool
+        self,
+        channel: grpc.aio.Channel,
+        error: grpc.RpcError | DledgerError,
+        metadata: Metadata,
+        *,
+        write: bool,
     ) -> ClientError:
         """See `Channels.failure`."""
-        return self._channels.failure(channel, error, write=write)
+        return self._channels.failure(channel, error, metadata, write=write)
 
     async def call(
         self,
