@@ -82,6 +82,8 @@ def _answer(address: str, channel: grpc.Channel, deadline: float) -> str:
     except DledgerError as error:
         if error.code is Code.INVALID_ARGUMENT:
             return f"{address}: a member of several groups, answers"
+        if error.code in (Code.UNAUTHENTICATED, Code.NO_PERMISSION):
+            return f"{address}: a member that asks for users, answers"
         if error.code is not Code.UNIMPLEMENTED:
             raise
     return _name_server(channel, deadline)

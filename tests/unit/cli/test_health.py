@@ -53,6 +53,18 @@ def test_a_member_of_several_groups_answers(cluster: FakeCluster) -> None:
     assert "a member of several groups" in health.look(member.address)
 
 
+@pytest.mark.parametrize("code", [Code.UNAUTHENTICATED, Code.NO_PERMISSION])
+def test_a_member_that_asks_for_users_answers(cluster: FakeCluster, code: Code) -> None:
+    """Whoever checks it may have no user: its no is an answer."""
+    member = cluster.members["a"]
+
+    def refuse(_: bytes) -> None:
+        raise DledgerError(code, "log in")
+
+    member.answers["Status"] = refuse
+    assert "a member that asks for users, answers" in health.look(member.address)
+
+
 def test_a_name_server_says_what_it_is(cluster: FakeCluster) -> None:
     assert health.look(cluster.name_server) == "name server of c, groups: g"
 
