@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from threading import Event
 from typing import Annotated, Final, NoReturn, Self, TypeVar
 
@@ -27,7 +28,7 @@ from dledger_proto.names import NO_SUCH_TOPIC
 from dledger_proto.network.addresses import check_address, split_address
 from dledger_proto.network.tls import TlsError, TlsFolder
 from dledger_proto.network.tls_files import FOLDER_VARIABLE
-from dledger_proto.rpc.raw import CHANNEL_OPTIONS, open_sync_channel, sync_unary
+from dledger_proto.rpc.raw import CHANNEL_OPTIONS, Metadata, open_sync_channel, sync_unary
 from dledger_proto.rpc.status import from_rpc_error
 from dledger_proto.v1.broker_pb2 import DescribeTopicRequest, StatusReply, StatusRequest, Topic
 from dledger_proto.v1.broker_pb2_grpc import AdminStub
@@ -150,24 +151,25 @@ class Cluster:
         """Return the members of all groups, from the first name server that answers."""
         if self._routes is not None and not refresh:
             return self._routes
-        problem = ""
+        problem, refusal = "", None
         for address in self._name_servers:
             channel = self._connected(address)
             if channel is None:
                 problem = f"name server {address} cannot be reached"
                 continue
             get = sync_unary(channel, "/dledger.v1.Routes/Get")
+            request = RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()
             try:
-                request = RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()
-                token = self._tokens.of(address, channel, self._left())
-                data = get(request, self._left(), token)
-            except grpc.RpcError as error:
-                problem = f"name server {address}: {from_rpc_error(error, write=False).detail}"
+                data = self._logged_in(address, channel, partial(get, request), write=False)
+            except DledgerError as error:
+                problem, refusal = f"name server {address}: {error.detail}", error
                 continue
             self._routes = RoutesReply.FromString(data)
             if self._inside:
                 self._step_inside(self._routes)
             return self._routes
+        if refusal is not None and refusal.code is Code.UNAUTHENTICATED:
+            raise refusal
         raise CommandFailed(
             problem,
             "is it running (dledger up), and is --name-servers right?",
@@ -257,15 +259,35 @@ class Cluster:
         channel = self._connected(address)
         if channel is None:
             raise DledgerError(Code.UNAVAILABLE, f"{address} cannot be reached")
-        try:
-            token = self._tokens.of(address, channel, self._left())
-        except grpc.RpcError as error:
-            raise from_rpc_error(error, write=False) from error
-        try:
+
+        def call(timeout: float, token: Metadata) -> Reply:
             metadata = (("dledger-group", group), *token)
-            return method(channel)(request, timeout=self._left(), metadata=metadata)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error, write=write) from error
+            return method(channel)(request, timeout=timeout, metadata=metadata)
+
+        return self._logged_in(address, channel, call, write=write)
+
+    def _logged_in(
+        self,
+        address: str,
+        channel: grpc.Channel,
+        call: Callable[[float, Metadata], Reply],
+        *,
+        write: bool,
+    ) -> Reply:
+        """Make a call with a login, and once more when its login had ended; DledgerError."""
+        for is_last in (False, True):
+            try:
+                token = self._tokens.of(address, channel, self._left())
+            except grpc.RpcError as error:
+                raise from_rpc_error(error, write=False) from error
+            try:
+                return call(self._left(), token)
+            except grpc.RpcError as error:
+                refusal = from_rpc_error(error, write=write)
+                has_ended = refusal.code is Code.UNAUTHENTICATED and self._tokens.refused(address)
+                if is_last or not has_ended:
+                    raise refusal from error
+        raise AssertionError("the second try returns or raises")
 
     def _connected(self, address: str) -> grpc.Channel | None:
         """Return a channel to an address; None when it cannot be reached, so that nothing was sent.

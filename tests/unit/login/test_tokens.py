@@ -1,4 +1,4 @@
-"""Tokens of asyncio channels: what calls do whose login ended under them."""
+"""What calls do whose login ended under them: those of clients, and of commands that watch."""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +7,7 @@ from tempfile import NamedTemporaryFile
 import grpc.aio
 import pytest
 
+from dledger_broker.cli.connect import FILE_VARIABLE, USER_VARIABLE, Cluster
 from dledger_broker.security.logins import Logins
 from dledger_client._shell.wire import Channels, Method
 from dledger_client.config import ConnectionConfig
@@ -100,6 +101,34 @@ def test_calls_whose_login_ended_are_tried_again_all_of_them(count: int) -> None
         file.write("secret")
         file.flush()
         asyncio.run(run(Path(file.name)))
+
+
+def test_a_command_that_watches_logs_in_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `dledger top` would show nothing from a member that was restarted, for an hour."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+
+    async def run() -> None:
+        world = Server()
+        server, address = await world.start()
+
+        def look(*, is_known: bool) -> None:
+            for name, value in ((USER_VARIABLE, "alice"), (FILE_VARIABLE, str(secret))):
+                monkeypatch.setenv(name, value if is_known else "")
+            with Cluster(address, 10.0) as cluster:
+                for _ in range(2):
+                    cluster.routes(refresh=True)
+                    world.restart()
+
+        await asyncio.to_thread(look, is_known=True)
+        assert (world.refused, world.logins_made) == (1, 2)
+        with pytest.raises(DledgerError, match="UNAUTHENTICATED: the login has ended"):
+            await asyncio.to_thread(look, is_known=False)
+        await server.stop(None)
+
+    asyncio.run(run())
 
 
 def test_who_has_no_user_is_told_so() -> None:
