@@ -19,8 +19,12 @@ from dledger_monitoring.series import Sheet
 from dledger_proto.network.tls import LOOK_SECONDS, TlsFolder, client_name
 from tests.unit.broker.virtual_loop import VirtualLoop
 
-NOW = dt.datetime.now(dt.UTC)
 WANTED = Wanted("app", [client_name("c", "app")])
+
+
+def now() -> dt.datetime:
+    """Return the time of the test, not of its import: certificates begin when they are made."""
+    return dt.datetime.now(dt.UTC)
 
 
 class Lines:
@@ -42,7 +46,7 @@ class Holder:
     def __init__(self, root: Path, days: int, authority_days: int = 365) -> None:
         self.root, self.authority = root, Authority.make("c", authority_days)
         self.authority.issue(root, WANTED, days)
-        self.wall, self.monotonic, self.log = NOW.timestamp(), 0.0, Lines()
+        self.wall, self.monotonic, self.log = now().timestamp(), 0.0, Lines()
         tls = TlsFolder(str(root / "app"), monotonic=lambda: self.monotonic)
         self.watch = CertificateWatch(tls, self.log, lambda: self.wall)
 
@@ -76,9 +80,9 @@ def test_it_tells_each_day_from_thirty_days_before_the_end(tmp_path: Path) -> No
     assert holder.after(28.9) == ended
     assert holder.after(0.5) == []
     assert holder.after(0.6) == ended
-    holder.renew(365, NOW + dt.timedelta(days=40))
+    holder.renew(365, now() + dt.timedelta(days=40))
     assert holder.after(0) == holder.after(2) == []
-    holder.renew(5, NOW + dt.timedelta(days=42))
+    holder.renew(5, now() + dt.timedelta(days=42))
     assert holder.after(0) == soon, "new files are looked at at once"
     assert holder.after(-3) == [("error", "a certificate is not valid yet", "tls.crt")]
 
@@ -104,7 +108,7 @@ def test_the_metric_is_of_the_first_end_in_a_file(tmp_path: Path) -> None:
 
 
 def test_the_bounds_are_exact(tmp_path: Path) -> None:
-    Authority.make("c").issue(tmp_path, WANTED, 60, NOW)
+    Authority.make("c").issue(tmp_path, WANTED, 60, now())
     (said,) = certificates_in((tmp_path / "app" / "tls.crt").read_bytes())
     starts, ends = said.starts.timestamp(), said.ends.timestamp()
     cases = (
@@ -127,7 +131,7 @@ def loop() -> Iterator[VirtualLoop]:
 
 def test_a_running_process_tells_again_each_day(tmp_path: Path, loop: VirtualLoop) -> None:
     holder = Holder(tmp_path, days=10)
-    start = NOW.timestamp() - loop.time()
+    start = now().timestamp() - loop.time()
     holder.watch._wall = lambda: start + loop.time()
     loop.run_for(2.5 * DAY_SECONDS, holder.watch.run())
     assert len(holder.log.seen) == 3
