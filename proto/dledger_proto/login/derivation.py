@@ -14,17 +14,18 @@ def hmac_of(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, message, HASH)
 
 
-def client_key_of(secret: str, salt: bytes, rounds: int) -> bytes:
-    """Return the key that a client proves to know; whoever has it can log in."""
-    return hmac_of(_salted(secret, salt, rounds), b"Client Key")
+def client_keys_of(secret: str, salt: bytes, rounds: int) -> tuple[bytes, bytes]:
+    """Return client key and server key: whoever has the first can log in. `rounds` take time."""
+    salted = hashlib.pbkdf2_hmac(HASH, secret.encode(), salt, rounds)
+    return hmac_of(salted, b"Client Key"), hmac_of(salted, b"Server Key")
+
+
+def stored_key_of(client_key: bytes) -> bytes:
+    """Return what a client key is compared with."""
+    return hashlib.sha256(client_key).digest()
 
 
 def keys_of(secret: str, salt: bytes, rounds: int) -> tuple[bytes, bytes]:
     """Return stored key and server key: what a member keeps, and from which nobody can log in."""
-    salted = _salted(secret, salt, rounds)
-    stored = hashlib.sha256(hmac_of(salted, b"Client Key")).digest()
-    return stored, hmac_of(salted, b"Server Key")
-
-
-def _salted(secret: str, salt: bytes, rounds: int) -> bytes:
-    return hashlib.pbkdf2_hmac(HASH, secret.encode(), salt, rounds)
+    client_key, server_key = client_keys_of(secret, salt, rounds)
+    return stored_key_of(client_key), server_key

@@ -14,14 +14,13 @@ to the connection instead.
 
 import base64
 import binascii
-import hashlib
 import hmac
 import re
 from dataclasses import dataclass
 from typing import Final
 
 from dledger_proto.errors import Code, DledgerError, invalid
-from dledger_proto.login.derivation import KEY_SIZE, client_key_of, hmac_of, keys_of
+from dledger_proto.login.derivation import KEY_SIZE, client_keys_of, hmac_of, stored_key_of
 from dledger_proto.names import check_user_name
 
 ROUNDS_MIN: Final = 4_096
@@ -103,7 +102,7 @@ def proves(first: Asked, server_first_text: str, final: Proof, keys: Keys) -> bo
     if len(final.proof) != KEY_SIZE:
         return False
     client_key = bytes(a ^ b for a, b in zip(final.proof, signature, strict=True))
-    return hmac.compare_digest(hashlib.sha256(client_key).digest(), keys.stored_key)
+    return hmac.compare_digest(stored_key_of(client_key), keys.stored_key)
 
 
 def server_final(first: Asked, server_first_text: str, final: Proof, keys: Keys) -> str:
@@ -138,9 +137,8 @@ class ClientLogin:
             raise invalid(f"server_first: {rounds} rounds, must be {ROUNDS_MIN} to {ROUNDS_MAX}")
         bare = f"c={_BINDING},r={nonce}"
         signed = f"{self._bare},{server_first_text},{bare}".encode()
-        client_key = client_key_of(self._secret, salt, rounds)
-        stored_key, server_key = keys_of(self._secret, salt, rounds)
-        signature = hmac_of(stored_key, signed)
+        client_key, server_key = client_keys_of(self._secret, salt, rounds)
+        signature = hmac_of(stored_key_of(client_key), signed)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         self._expected = hmac_of(server_key, signed)
         return f"{bare},p={base64.b64encode(proof).decode()}"

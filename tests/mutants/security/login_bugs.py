@@ -56,7 +56,7 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_proto.login.scram:proves",
-                "return hmac.compare_digest(hashlib.sha256(client_key).digest(), keys.stored_key)",
+                "return hmac.compare_digest(stored_key_of(client_key), keys.stored_key)",
                 "return True",
             )
         ],
