@@ -199,10 +199,9 @@ def _joining(gate: Gate, caller: Caller, view: GroupView, context: raw.RawContex
         if isinstance(message, bytes):
             request = status.parsed(delivery_pb2.SessionRequest, message)
             if request.WhichOneof("what") == "join":
-                needs = tuple(rules.JOINED.needs(request.join, find))
-                await gate.admit(
-                    caller, partial(rules.JOINED.needs, request.join, find), view.confirm
-                )
+                find_needs = partial(rules.JOINED.needs, request.join, find)
+                await gate.admit(caller, find_needs, view.confirm)
+                needs = tuple(find_needs())  # after it: the member may know more topics by now
             caller.check(needs)
         return message
 
