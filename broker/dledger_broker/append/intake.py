@@ -7,7 +7,7 @@ gets their answers.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Final, Protocol
 
 from dledger.clock import Clock
@@ -105,12 +105,12 @@ class AppendIntake:
             header = check_batch(item.batch)
             if caller is not EVERYBODY and not caller.allows(self._needs(header)):
                 self._submit(before)
-                await self._rule.catch_up()
+                await _by(item.deadline, self._rule.catch_up())
                 caller.check(self._needs(header))
             if self._rule.refusal(header) is not None:
                 # The check waits: the batches before this one must not wait with it.
                 self._submit(before)
-                await self._check(header, item.deadline)
+                await _by(item.deadline, self._rule.check(header))
         except DledgerError as error:
             # The traceback names frames that hold the batch, and would outlive the answer.
             return error.with_traceback(None)
@@ -118,14 +118,6 @@ class AppendIntake:
 
     def _needs(self, header: BatchHeader) -> Iterator[Need]:
         yield batch_need(header.topic_id, self._rule.topic_by_id)
-
-    async def _check(self, header: BatchHeader, deadline: float) -> None:
-        """Ask the rule, for no longer than the sender of the batch waits."""
-        token = ANSWER_BY.set(deadline)
-        try:
-            await self._rule.check(header)
-        finally:
-            ANSWER_BY.reset(token)
 
     def _submit(self, items: list[PendingBatch]) -> None:
         """Hand batches to the router, and empty the list."""
@@ -181,6 +173,15 @@ class _Frame:
             self._admission.append_done(self._size, self._count)
             self.owner.freed(self._size)
         self.owner.answered(item)
+
+
+async def _by(deadline: float, asking: Coroutine[object, object, None]) -> None:
+    """Wait for confirmed state for no longer than the sender of the batch waits."""
+    token = ANSWER_BY.set(deadline)
+    try:
+        await asking
+    finally:
+        ANSWER_BY.reset(token)
 
 
 class _OneWay:

@@ -1,13 +1,16 @@
 """One stream: answers in order however batches settle, cumulative, bounded by not reading."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dledger_broker.append.router import PendingBatch
+from dledger_broker.append.stream import AppendSession
+from dledger_broker.group.group_view import ANSWER_BY
+from dledger_broker.security.gate import Everybody, Need
 from dledger_proto.batch.codec import BatchHeader
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MIB
@@ -451,5 +454,39 @@ def test_more_waiters_than_there_may_be_are_refused_and_the_stream_goes_on(
         assert [row.code for row in stage.rows()] == [Code.OK, Code.BUSY]
         stage.inbox.put_nowait(END)
         await serving
+
+    run(scenario)
+
+
+class Denied(Everybody):
+    """May nothing."""
+
+    def allows(self, _needs: Iterable[Need]) -> bool:
+        return False
+
+    def check(self, _needs: Iterable[Need]) -> None:
+        raise DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
+
+
+def test_a_member_catches_up_for_no_longer_than_a_caller_without_a_right_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a frame of many such batches would keep the room of others while nobody leads."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        seen: list[float] = []
+
+        async def catch_up() -> None:
+            seen.append(ANSWER_BY.get())
+
+        monkeypatch.setattr(stage.rule, "catch_up", catch_up)
+        stage.session = AppendSession(stage.intake, stage.admission, Denied())
+        serving = stage.start()
+        stage.put(1, batch(b"a"))
+        stage.inbox.put_nowait(END)
+        await serving
+        assert [row.code for row in stage.rows()] == [Code.TOPIC_NOT_FOUND]
+        assert seen == [stage.clock.now + 1.0]
 
     run(scenario)
