@@ -301,8 +301,10 @@ class Calls:
                 if of_members or (row.rule is rules.ADMINISTRATORS and not self.gate.is_on):
                     self.gate.access.check_member(context)
                 ANSWER_BY.set(call.deadline)  # of this call's own context
+                if row.rule is not rules.BEFORE_LOGIN:
+                    call.caller = self.gate.caller(context, call.metadata)
                 request = status.parsed(row.request, data)
-                await self._admit(row, call, request, context)
+                await self._admit(row, call, request)
                 reply: Message = await self._execute(row, call, request)
                 if row.rule.is_noted and self.gate.is_on:
                     by = call.caller.name or "a member"
@@ -316,13 +318,8 @@ class Calls:
         finally:
             self.admission.meters.called(row.name, self.clock.monotonic() - began)
 
-    async def _admit(
-        self, row: Row[Any, Any], call: Call, request: Message, context: raw.RawContext
-    ) -> None:
+    async def _admit(self, row: Row[Any, Any], call: Call, request: Message) -> None:
         """Raise unless the caller may make this call."""
-        if row.rule is rules.BEFORE_LOGIN:
-            return
-        call.caller = self.gate.caller(context, call.metadata)
         if row.rule is rules.ADMINISTRATORS:
             call.caller.check_admin()
         await self.gate.admit(

@@ -4,7 +4,7 @@ Owns: how the resources of a request are found. Not owned: which call needs what
 caller may (`gate`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from dledger_broker.security.deciding import CLUSTER, UNKNOWN
 from dledger_broker.security.gate import Need
 from dledger_proto.batch.header import ID_SIZE, TOPIC_ID_AT
 from dledger_proto.errors import invalid
+from dledger_proto.limits import QUEUES_PER_CALL_MAX, SUBSCRIPTIONS_MAX
 from dledger_proto.names import check_group_name, check_topic_name
 from dledger_proto.v1 import broker_pb2 as pb
 
@@ -86,7 +87,9 @@ def queues(action: Action, field: str = "queues", inner: str = "") -> Rule:
 
     def find(request: object, find_topic: FindTopic) -> Iterator[Need]:
         seen: set[tuple[str, bytes]] = set()
-        for item in getattr(request, field):
+        items = getattr(request, field)
+        _check_count(field, len(items), QUEUES_PER_CALL_MAX)
+        for item in items:
             ref = getattr(item, inner) if inner else item
             if (ref.topic, ref.topic_id) not in seen:
                 seen.add((ref.topic, ref.topic_id))
@@ -128,8 +131,15 @@ def _new_topic(request: Any, _find: FindTopic) -> Iterator[Need]:
     yield Need(Action.CREATE, deciding.topic(request.name))
 
 
-def _subscribed(subscriptions: Iterable[Any]) -> Iterator[Need]:
+def _check_count(field: str, count: int, most: int) -> None:
+    """Refuse what no call takes before it is looked at: the gate is where strangers come first."""
+    if count > most:
+        raise invalid(f"{count} {field} in one call, at most {most}")
+
+
+def _subscribed(subscriptions: Sequence[Any]) -> Iterator[Need]:
     """Yield the needs of subscriptions: a member says of each whether it means a topic."""
+    _check_count("subscriptions", len(subscriptions), SUBSCRIPTIONS_MAX)
     for each in subscriptions:
         if each.pattern:
             yield Need(Action.SUBSCRIBE, deciding.topic(UNKNOWN))

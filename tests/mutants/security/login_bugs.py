@@ -120,9 +120,9 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         "unary calls pass the gate without a login",
         [
             Edit(
-                "dledger_broker.rpc.calls:Calls._admit",
-                "if row.rule is rules.BEFORE_LOGIN:",
-                "if True:",
+                "dledger_broker.rpc.calls:Calls.answer",
+                "if row.rule is not rules.BEFORE_LOGIN:",
+                "if False:",
             )
         ],
         [f"{TABLE}.test_nobody_creates_a_topic_without_a_login"],
@@ -174,5 +174,11 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
             )
         ],
         ["unit.login.test_tokens.test_calls_whose_login_ended_are_tried_again_all_of_them:8"],
+    ),
+    Mutant(
+        "the-gate-looks-at-whatever-is-sent",
+        "millions of names in one call keep a member busy before anybody counts them",
+        [Edit(f"{INSIDE}.rules:_check_count", "if count > most:", "if False:")],
+        [f"{TABLE}.test_the_gate_looks_at_no_more_than_a_call_takes"],
     ),
 )
