@@ -6,7 +6,7 @@ messages (`dledger_proto.login.scram`), users (`dledger.state.users`), what they
 
 A token holds for the connection that it was given to, for TOKEN_SECONDS, and as long as the user's
 credentials are what they were. A user that does not exist is answered like one that does, with keys
-that nobody knows.
+that nobody knows; only another member would answer with another salt.
 """
 
 import secrets
