@@ -56,8 +56,9 @@ async def published_elsewhere(folder: Path) -> AsyncIterator[Cluster]:
     clients = [f"{name} = {json.dumps(published(name))}" for name in MEMBERS]
     async with running_cluster(folder, start=False) as cluster:
         for name in MEMBERS:
-            with (folder / name / "config.toml").open("a") as file:
-                file.write("\n".join(["", "[clients]", *clients, ""]))
+            config = folder / name / "config.toml"
+            written = config.read_text()
+            config.write_text("\n".join(['security = "off"', written, "[clients]", *clients, ""]))
         cluster.local.start_all()
         yield cluster
 
