@@ -24,7 +24,7 @@ from jepsen_tests.suite.suites import SuiteEntry
 from jepsen_tests.workloads import WORKLOADS
 from tests.unit.jepsen.stories import Story, judged
 
-WAITS = "import signal,sys;signal.signal(signal.SIGTERM,lambda *_:sys.exit(7));"
+HOLDS_SIGNALS = "import os,signal,sys;signal.pthread_sigmask(signal.SIG_BLOCK,[signal.SIGTERM]);"
 
 
 def ended(asked: int, work: Coroutine[Any, Any, None], stop: StopRequest) -> bool | None:
@@ -184,9 +184,10 @@ def test_signals_are_given_back() -> None:
 def test_children_get_the_signal_end_in_order_and_none_begins_after_it(tmp_path: Path) -> None:
     children = Children()
     ready = tmp_path / "ready"
-    script = f"{WAITS}open({str(ready)!r},'w').close();import os;os.kill({os.getpid()},15);"
+    script = f"{HOLDS_SIGNALS}open({str(ready)!r},'w').close();os.kill({os.getpid()},15);"
+    script += "signal.sigwait([signal.SIGTERM]);sys.exit(7)"
     with handled(children.hear):
-        ran = children.run(["-c", f"{script}signal.pause()"], [sys.executable])
+        ran = children.run(["-c", script], [sys.executable])
         assert ran is not None
         assert ran.code == 7
         assert ready.exists()
