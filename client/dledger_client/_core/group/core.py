@@ -113,7 +113,7 @@ class GroupCore:
 
     def session_down(self, stream: int, error: DledgerError, now: float) -> None:
         """Take in that a stream ended; the consumer joins again and keeps what it holds."""
-        if stream == self._session.stream:
+        if stream == self._session.stream and self._session.state is not SessionState.OVER:
             meaning = MEANINGS[error.code]
             is_final = meaning.definite and not meaning.retriable
             if is_final and not self._session.is_early(error.code, now):

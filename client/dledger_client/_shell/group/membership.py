@@ -6,7 +6,7 @@ Decides nothing about queues. All methods run on the event loop's thread.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import grpc.aio
@@ -38,7 +38,7 @@ from dledger_proto.v1 import delivery_pb2
 
 PATTERN_LENGTH_MAX: Final = 255
 LEAVE_SECONDS: Final = 1.0
-"""How long a consumer that leaves waits until it has told so."""
+"""How long a consumer that leaves waits for the coordinator to end its session."""
 _LOG = logging.getLogger("dledger_client")
 
 
@@ -338,24 +338,26 @@ class Membership:
         if self.driver.is_started:
             self.core.close(self.driver.now())
             self.driver.advance()
-            try:
-                async with asyncio.timeout(seconds):
-                    while not self.core.is_empty:
-                        self._changed.clear()
-                        await self._changed.wait()
-            except TimeoutError:
+            if not await self._until(lambda: self.core.is_empty, seconds):
                 _LOG.warning(
                     "consumer group %s: left while %d queues were not given back",
                     self._config.group, len(self.core.queues()),
                 )  # fmt: skip
             self.core.leave()
             self.driver.carry_out()
-            outboxes = [outbox.join() for outbox in self._outboxes.values()]
-            if outboxes:
-                await asyncio.wait(
-                    [self.driver.loop.create_task(each) for each in outboxes], timeout=LEAVE_SECONDS
-                )
+            await self._until(lambda: not self._outboxes, LEAVE_SECONDS)
         await self.driver.cancel()
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait for a condition, for at most so long; return whether it holds."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def committed(self) -> Mapping[Place, int]:
         """Return the floor of each queue that is read."""
@@ -366,4 +368,3 @@ async def _write(call: RawStreamCall, outbox: "asyncio.Queue[delivery_pb2.Sessio
     while True:
         request = await outbox.get()
         await call.write(request.SerializeToString())
-        outbox.task_done()
