@@ -21,7 +21,7 @@ from dledger.state.lookup.message_ids import ID_ROW, RECORDS_MAX_VALUE
 from dledger.state.lookup.runs import decode_directory
 from dledger.state.machine import APPLIED_VALUE
 from dledger.state.offsets import OFFSET_VALUE
-from dledger.state.producers.table import PRODUCER_QUEUE_VALUE, PRODUCER_VALUE, WINDOW_ROW
+from dledger.state.producers.table import PRODUCER_QUEUE_VALUE, WINDOW_ROW, Producer
 from dledger.state.progress.row import decode_progress
 from dledger.state.progress.wave import decode_window
 from dledger.state.queues.copies import CARRIED_HEAD, CARRIED_KEY, COPY_VALUE, RENAMED_KEY
@@ -190,12 +190,13 @@ def _queue_rows(key: bytes, value: bytes) -> tuple[str, Fields]:
 
 
 def _producer(key: bytes, value: bytes) -> tuple[str, Fields]:
-    epoch, step, life_id, former_life_id = PRODUCER_VALUE.unpack(value)
+    producer = Producer.decode(value)
     return key.hex(), {
-        "epoch": epoch,
-        "active_step": step,
-        "life": life_id.hex(),
-        "former_life": former_life_id.hex(),
+        "epoch": producer.epoch,
+        "active_step": producer.active_step,
+        "life": producer.life_id.hex(),
+        "former_life": producer.former_life_id.hex(),
+        "owner": producer.owner,
     }
 
 

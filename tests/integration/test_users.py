@@ -208,3 +208,31 @@ async def a_new_secret(cluster: Cluster) -> None:
             cluster.local.kill(member.name)
             await producer.send("orders", b"3")
             cluster.local.start(member.name)
+
+
+def test_nobody_takes_the_producer_of_another_user_over(tmp_path: Path) -> None:
+    in_cluster(tmp_path, a_producer_of_another_user)
+
+
+async def a_producer_of_another_user(cluster: Cluster) -> None:
+    await create_topics(cluster, "orders")
+    for name in ("ann", "bob"):
+        await put(cluster, name, topic_policy("orders", PUBLISH))
+    name_server = cluster.local.name_server
+
+    def till(user: str) -> AsyncProducer:
+        there = connection(cluster, user)
+        return AsyncProducer(name_server, ProducerConfig(connection=there, name="till"))
+
+    async with till("ann") as of_ann:
+        await of_ann.send("orders", b"1")
+        with pytest.raises(NoPermission, match="belongs to another user"):
+            async with till("bob") as of_bob:
+                await of_bob.send("orders", b"2")
+        await of_ann.send("orders", b"3")
+    for member in cluster.members:  # one of them leads
+        cluster.local.kill(member.name)
+        with pytest.raises(NoPermission, match="belongs to another user"):
+            async with till("bob") as of_bob:
+                await of_bob.send("orders", b"4")
+        cluster.local.start(member.name)

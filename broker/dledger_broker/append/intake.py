@@ -8,6 +8,7 @@ gets their answers.
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from dledger.clock import Clock
@@ -77,16 +78,16 @@ class AppendIntake:
             for number, batch in enumerate(batches, header.first_number)
         ]
         of_frame.owner.expects(items, len(frame))
-        await self._judge(deque(items), refusal, caller)
+        await self._judge(deque(items), refusal, _Sender(self._rule, caller))
 
     async def _judge(
-        self, left: deque[PendingBatch], refusal: DledgerError | None, caller: Caller
+        self, left: deque[PendingBatch], refusal: DledgerError | None, sender: "_Sender"
     ) -> None:
         """Submit or refuse each batch. When the call ends, the rest is not proposed."""
         passed: list[PendingBatch] = []
         try:
             while left:
-                error = refusal or await self._error_of(left[0], passed, caller)
+                error = refusal or await self._error_of(left[0], passed, sender)
                 item = left.popleft()
                 if error is None:
                     passed.append(item)
@@ -98,26 +99,22 @@ class AppendIntake:
                 item.refuse(Code.NOT_PROPOSED, "the call ended")
 
     async def _error_of(
-        self, item: PendingBatch, before: list[PendingBatch], caller: Caller
+        self, item: PendingBatch, before: list[PendingBatch], sender: "_Sender"
     ) -> DledgerError | None:
         """Return why a batch may not be proposed; may submit the batches `before` it."""
         try:
             header = check_batch(item.batch)
-            if caller is not EVERYBODY and not caller.allows(self._needs(header)):
+            if not sender.may_send(header):
+                # To catch up may take long: the batches before this one must not wait with it.
                 self._submit(before)
-                await _by(item.deadline, self._rule.catch_up())
-                caller.check(self._needs(header))
+                await _by(item.deadline, sender.check(header))
             if self._rule.refusal(header) is not None:
-                # The check waits: the batches before this one must not wait with it.
                 self._submit(before)
-                await _by(item.deadline, self._rule.check(header))
+                await _by(item.deadline, sender.check_rule(header))
         except DledgerError as error:
             # The traceback names frames that hold the batch, and would outlive the answer.
             return error.with_traceback(None)
         return None
-
-    def _needs(self, header: BatchHeader) -> Iterator[Need]:
-        yield batch_need(header.topic_id, self._rule.topic_by_id)
 
     def _submit(self, items: list[PendingBatch]) -> None:
         """Hand batches to the router, and empty the list."""
@@ -149,6 +146,53 @@ class AppendIntake:
                 return None
         admission.append_regardless(size, count)
         return admission.append_refusal()
+
+
+class _Sender:
+    """Who sends one frame, and what it may: a no is given on confirmed state (D10).
+
+    The state is confirmed once for a frame, however many of its batches are refused.
+    """
+
+    __slots__ = ("_caller", "_is_confirmed", "_rule")
+
+    def __init__(self, rule: WriteRule, caller: Caller) -> None:
+        self._rule = rule
+        self._caller = caller
+        self._is_confirmed = False
+
+    def may_send(self, header: BatchHeader) -> bool:
+        """Tell whether the caller has the right to the topic, and the producer is not another's."""
+        caller = self._caller
+        if caller is EVERYBODY:
+            return True
+        is_own = self._rule.refusal_of_producer(header, caller.name) is None
+        return is_own and caller.allows(self._needs(header))
+
+    async def check(self, header: BatchHeader) -> None:
+        """Raise what the caller is told of what it may not send.
+
+        Without a leader there is nothing to catch up with: then what is applied decides.
+        """
+        with suppress(DledgerError):
+            await self._confirm()
+        self._caller.check(self._needs(header))
+        refusal = self._rule.refusal_of_producer(header, self._caller.name)
+        if refusal is not None:
+            raise refusal
+
+    async def check_rule(self, header: BatchHeader) -> None:
+        """Raise why the queue does not take the batch."""
+        await self._confirm()
+        self._rule.check_applied(header)
+
+    async def _confirm(self) -> None:
+        if not self._is_confirmed:
+            await self._rule.confirm()
+            self._is_confirmed = True
+
+    def _needs(self, header: BatchHeader) -> Iterator[Need]:
+        yield batch_need(header.topic_id, self._rule.topic_by_id)
 
 
 class _Frame:

@@ -3,8 +3,6 @@
 The rule of apply is `dledger.state.queues.write_rule`. A refusal is given on confirmed state only.
 """
 
-from contextlib import suppress
-
 from dledger.state.queues.write_rule import refusal_to_write
 from dledger.state.values import TopicType
 from dledger_broker.group.group_view import GroupView
@@ -22,20 +20,29 @@ class WriteRule:
 
     def __init__(self, view: GroupView) -> None:
         self._view = view
-        self.topic_by_id = view.machine.queries.topic_by_id
+        self._queries = view.machine.queries
+        self.topic_by_id = self._queries.topic_by_id
         self._group = view.names.group
 
     async def check(self, header: BatchHeader) -> None:
         """DledgerError when the batch may not be written, judged on confirmed state."""
+        await self.confirm()
+        self.check_applied(header)
+
+    async def confirm(self) -> None:
+        """Apply what a quorum has; DledgerError."""
         await self._view.confirm()
+
+    def check_applied(self, header: BatchHeader) -> None:
+        """DledgerError when the batch may not be written, as of the topics applied here."""
         refusal = self.refusal(header)
         if refusal is not None:
             raise refusal
 
-    async def catch_up(self) -> None:
-        """Apply what a quorum has, if that is possible now."""
-        with suppress(DledgerError):
-            await self._view.confirm()
+    def refusal_of_producer(self, header: BatchHeader, user: str) -> DledgerError | None:
+        """Return what a user is told that sends as the producer of another one, or None."""
+        refused = self._queries.refusal_of_producer(header.producer_id, user)
+        return None if refused is None else DledgerError(refused.code, refused.detail)
 
     def refusal(self, header: BatchHeader) -> DledgerError | None:
         """Return why the queue does not take the batch, as of the topics applied here, or None."""

@@ -19,6 +19,8 @@ GROUP_KEY: Final = "dledger-group"
 """Call metadata: the group of the process that the call is for."""
 FORWARDED_KEY: Final = "dledger-forwarded"
 """Call metadata: a member forwarded this call; the next member does not forward it again."""
+USER_KEY: Final = "dledger-user"
+"""Call metadata of a forwarded call: the user that made it. Members alone are believed."""
 KEEPALIVE_MS: Final = 2_000
 CONNECT_SECONDS: Final = 5.0
 """A channel without a connection is asked for its reason so often."""

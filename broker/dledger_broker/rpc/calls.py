@@ -23,7 +23,7 @@ from dledger.clock import Clock
 from dledger.log.errors import DamagedFile
 from dledger.state.values import Topic
 from dledger.store.store import StoreFailed
-from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
+from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, USER_KEY, Channels
 from dledger_broker.cluster.consumer_groups import ConsumerGroupAuthority
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
@@ -192,6 +192,11 @@ class Call:
     def is_forwarded(self) -> bool:
         """True when another member forwarded this call; it is not forwarded again."""
         return FORWARDED_KEY in self.metadata
+
+    @property
+    def user(self) -> str:
+        """The user that makes the call, also when a member passes it on; empty: nobody asks."""
+        return self.caller.name or (self.metadata.get(USER_KEY, "") if self.is_forwarded else "")
 
     def seconds_left(self) -> float:
         """Return the seconds until it must be answered, never negative."""
@@ -366,7 +371,9 @@ class Calls:
                 raise view.not_leader()
             leader = view.leader_callee()
             if leader is not None and view.leader != view.names.member:
-                metadata = (GROUP_KEY, view.names.group), (FORWARDED_KEY, "1")
+                metadata = (
+                    (GROUP_KEY, view.names.group), (FORWARDED_KEY, "1"), (USER_KEY, call.user),
+                )  # fmt: skip
                 return await self._forward(row, call, leader, metadata, request)
             left = call.seconds_left()
             if left <= 0:

@@ -25,7 +25,7 @@ async def register_producer(
 ) -> pb.RegisterProducerReply:
     """Give a producer's life an epoch, or tell which life it would take over from (D11)."""
     registered = await call.messaging.register_producer(
-        request.producer_id, request.life_id, request.epoch
+        request.producer_id, request.life_id, request.epoch, call.user
     )
     if isinstance(registered, Taken):
         return pb.RegisterProducerReply(epoch=registered.epoch, taken=True)

@@ -33,7 +33,7 @@ ANY, LEADER, CONTROL = AnsweredBy.ANY_MEMBER, AnsweredBy.LEADER, AnsweredBy.CONT
 ROWS: Final[tuple[Row[Any, Any], ...]] = (
     Row(
         BROKER, "RegisterProducer", pb.RegisterProducerRequest, pb.RegisterProducerReply,
-        QUERY, LEADER, native.register_producer, rules.ANYONE,
+        QUERY, LEADER, native.register_producer, rules.PRODUCERS,
     ),
     Row(
         BROKER, "QueueOffsets", pb.QueueOffsetsRequest, pb.QueueOffsetsReply,

@@ -44,6 +44,7 @@ class Rule:
 
 
 ANYONE: Final = Rule("every user; it sees what it may know")
+PRODUCERS: Final = Rule("every user; not for the producer of another user")
 MEMBERS: Final = Rule("members of the cluster alone, also without users")
 ADMINISTRATORS: Final = Rule("administrators, and members", is_noted=True)
 BEFORE_LOGIN: Final = Rule("whoever may connect")

@@ -103,12 +103,16 @@ class Messaging:
         return found
 
     async def register_producer(
-        self, producer_id: bytes, life_id: bytes, epoch: int
+        self, producer_id: bytes, life_id: bytes, epoch: int, user: str = ""
     ) -> Registered | Taken:
-        """Give a producer's life an epoch, or tell which epoch it would take over from (D11)."""
+        """Give a producer's life an epoch, or tell which epoch it would take over from (D11).
+
+        The producer belongs to `user` from then on; NO_PERMISSION when it is another's.
+        """
         check_id("producer_id", producer_id)
         check_id("life_id", life_id)
-        return await self.view.commands.propose(RegisterProducer(producer_id, life_id, epoch))
+        command = RegisterProducer(producer_id, life_id, epoch, user)
+        return await self.view.commands.propose(command)
 
     async def queue_offsets(
         self, queues: Sequence[Queue], *, linearizable: bool

@@ -10,6 +10,7 @@ from dledger.state.commands.codec import Int64, UInt8, UInt32, UInt64
 from dledger.state.commands.command import Command
 from dledger.state.consumers.settings import GroupSettings
 from dledger.state.offsets import CommitOffset
+from dledger.state.producers.registration import RegisterProducer
 from dledger.state.progress.claims import ClaimQueues, GrantedQueue, WantedQueue
 from dledger.state.progress.commits import CommitOffsets
 from dledger.state.progress.fence import BY_STAMP
@@ -139,6 +140,19 @@ class EarlyUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlyRegistration:
+    """RegisterProducer before producers had owners."""
+
+    producer_id: bytes
+    life_id: bytes
+    epoch: UInt32
+
+    def now(self) -> Command[object]:
+        """See `OldForm.now`."""
+        return RegisterProducer(self.producer_id, self.life_id, self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
 class StampedClaim:
     """ClaimQueues when stamps ended leases."""
 
@@ -165,7 +179,7 @@ class EarlyForget:
 
 
 OLD_FORMS: Final[dict[int, type[OldForm]]] = {
-    7: PlainCommit, 13: EarlyCreation, 15: EarlyUpdate, 16: EarlyForget, 17: PlainImport,
-    49: ImportWithSettings, 51: StampedClaim,
+    7: PlainCommit, 12: EarlyRegistration, 13: EarlyCreation, 15: EarlyUpdate, 16: EarlyForget,
+    17: PlainImport, 49: ImportWithSettings, 51: StampedClaim,
 }  # fmt: skip
 """By the number of the command."""

@@ -9,11 +9,11 @@ A number that is not known, another version, or a body that does not fit raises 
 such a command is of a newer format level, and the member stops. A member that skipped a command
 would have another state than its peers (D6).
 
-Older forms are read and never written (`old_forms.py`): 7 (commits without done ranges), 13, 15 and
-49 (topics without a retention), 16 (topics forgotten while their rows were swept), 17 (an import
-without the settings of consumer groups), 51 (claims that name no lease). Gone are the numbers 1 (it
-registered a producer without its life), 3 to 5 (layouts without closed queues) and 14 (an import
-that named no control group). No release has written them.
+Older forms are read and never written (`old_forms.py`): 7 (commits without done ranges), 12 (a
+registration without a user), 13, 15 and 49 (topics without a retention), 16 (topics forgotten while
+their rows were swept), 17 (an import without the settings of consumer groups), 51 (claims that name
+no lease). Gone are the numbers 1 (it registered a producer without its life), 3 to 5 (layouts
+without closed queues) and 14 (an import that named no control group). No release has written them.
 """
 
 import struct

@@ -30,6 +30,9 @@ registered less than once a second on average since it was first known.
 
 A half forgotten id (`expiry.py`) begins anew too, at least two epochs above its last. No answer
 uses the epoch of the old rows that are left.
+
+An id belongs to the user that registers it first, until it is forgotten: another user gets
+NO_PERMISSION. Without users (`user` is empty) nobody is asked, and whose it is stays as it was.
 """
 
 from dataclasses import dataclass
@@ -54,7 +57,7 @@ FIRST_EPOCH_MAX: Final = 3 << 30
 class RegisterProducer(Command[Registered | Taken]):
     """Give a life of a producer an epoch in this group, or find it again (D11)."""
 
-    NUMBER: ClassVar = 12
+    NUMBER: ClassVar = 27
     ROWS_READ_MAX: ClassVar = LAST_SEQUENCES_MAX
 
     producer_id: bytes
@@ -62,6 +65,8 @@ class RegisterProducer(Command[Registered | Taken]):
     """Drawn at random by each run of a producer; not all zero."""
     epoch: UInt32 = 0
     """0: the first of this life; else the one above what it holds, or what it takes over from."""
+    user: str = ""
+    """Who registers; empty: nobody asks."""
 
     def apply(self, state: State, entry: Entry) -> Registered | Taken | Refused:
         """Give the life its epoch, by the table above.
@@ -77,11 +82,12 @@ class RegisterProducer(Command[Registered | Taken]):
         first_epoch = _first_epoch(entry.time_ms + state.time.ms)
         step = state.time.ms // ACTIVITY_STEP_MS
         if producer is None:
-            producer = Producer(first_epoch, -1, self.life_id, NO_ID)
+            producer = Producer(first_epoch, -1, self.life_id, NO_ID, self.user)
         elif producer.is_half_forgotten:
             # Two above: of the epoch before it, whose last sequences it is told, there is no row.
             producer.epoch = min(max(first_epoch, producer.epoch + 2), EPOCH_MAX)
             producer.life_id = self.life_id
+            producer.owner = self.user
             producers.forget_at = b""
         else:
             verdict = self._verdict(producer, first_epoch)
@@ -92,8 +98,9 @@ class RegisterProducer(Command[Registered | Taken]):
                 producer.epoch = self.epoch
             elif self.epoch > producer.epoch:
                 producer.epoch = self.epoch
-            elif producer.active_step == step:
+            elif producer.active_step == step and (producer.owner or not self.user):
                 return producers.registered(self.producer_id, producer.epoch)
+            producer.owner = producer.owner or self.user
         producers.store(self.producer_id, producer, step)
         return producers.registered(self.producer_id, producer.epoch)
 
@@ -103,6 +110,8 @@ class RegisterProducer(Command[Registered | Taken]):
         `now` is the id's first epoch were it new, above all epochs ever held (see above).
         """
         held, wanted = producer.epoch, self.epoch
+        if producer.is_anothers(self.user):
+            return refusal_of_another(self.producer_id)
         if self.life_id == producer.life_id:
             # Above the next one where `flush: async` lost its newest epochs with their batches.
             if wanted > max(held + 1, now):
@@ -119,6 +128,12 @@ class RegisterProducer(Command[Registered | Taken]):
         if wanted > EPOCH_MAX:
             return Refused(Code.INVALID_ARGUMENT, f"epoch {wanted}, {EPOCH_MAX} is the last")
         return None
+
+
+def refusal_of_another(producer_id: bytes) -> Refused:
+    """Return what somebody is told who uses the producer of another user; not who that is."""
+    sentence = f"producer {producer_id.hex()} belongs to another user; use an id of your own"
+    return Refused(Code.NO_PERMISSION, sentence)
 
 
 def _first_epoch(time_ms: int) -> int:

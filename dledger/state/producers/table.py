@@ -5,7 +5,7 @@ Owns: the producer tables and the verdict on a batch's epoch and sequence. Not: 
 (`queues/append.py`), message ids (`lookup/message_ids.py`).
 
     50 producer_id                            -> epoch u32, active_step u64, life_id 16,
-                                               former_life_id 16 (0: none)
+                                               former_life_id 16 (0: none), owner: UTF-8
     51 active_step u64, producer_id           -> empty: producers in the order of their last write
     52 producer_id, topic_id, queue u32       -> epoch u32, next_sequence i64, block u64, rows u32
     53 producer_id, topic_id, queue, block u64 -> up to WINDOW_ROWS_PER_BLOCK rows:
@@ -68,15 +68,35 @@ ProducerQueueId = tuple[bytes, bytes, int]
 class Producer:
     """A registered producer."""
 
-    __slots__ = ("active_step", "epoch", "former_life_id", "life_id")
+    __slots__ = ("active_step", "epoch", "former_life_id", "life_id", "owner")
 
-    def __init__(self, epoch: int, active_step: int, life_id: bytes, former_life_id: bytes) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        active_step: int,
+        life_id: bytes,
+        former_life_id: bytes,
+        owner: str = "",
+    ) -> None:
         self.epoch = epoch
         self.active_step = active_step
         self.life_id = life_id
         """Holds the epoch; all zero: the producer is being forgotten."""
         self.former_life_id = former_life_id
         """The one that `life_id` took over from; all zero: none."""
+        self.owner = owner
+        """The user that registered it; empty: nobody asked who that was."""
+
+    @classmethod
+    def decode(cls, value: bytes) -> "Producer":
+        """Return what a row says; one of before there were owners ends before its owner."""
+        epoch, active_step, life_id, former_life_id = PRODUCER_VALUE.unpack_from(value)
+        owner = value[PRODUCER_VALUE.size :].decode()
+        return cls(epoch, active_step, life_id, former_life_id, owner)
+
+    def is_anothers(self, user: str) -> bool:
+        """Tell whether it belongs to another user; an empty user is nobody in particular."""
+        return bool(user and self.owner and self.owner != user)
 
     @property
     def is_half_forgotten(self) -> bool:
@@ -85,7 +105,8 @@ class Producer:
 
     def encode(self) -> bytes:
         """Return the value of the row."""
-        return PRODUCER_VALUE.pack(self.epoch, self.active_step, self.life_id, self.former_life_id)
+        numbers = self.epoch, self.active_step, self.life_id, self.former_life_id
+        return PRODUCER_VALUE.pack(*numbers) + self.owner.encode()
 
 
 class ProducerQueue:
@@ -138,7 +159,7 @@ class ProducerTable:
             value = self._store.get(PREFIX[Table.PRODUCER] + producer_id)
             if value is None:
                 return None
-            producer = Producer(*PRODUCER_VALUE.unpack(value))
+            producer = Producer.decode(value)
             self._keep(producer_id, producer)
         return producer
 

@@ -1,5 +1,7 @@
 """Questions about users; the other questions to the state are in `dledger/state/queries.py`."""
 
+from dledger.state.producers.registration import refusal_of_another
+from dledger.state.results import Refused
 from dledger.state.state import State
 from dledger.state.users.values import User
 
@@ -22,3 +24,10 @@ class UserQueries:
     def users_revision(self) -> int:
         """The revision of the newest list of users that is known as a whole; 0: of none."""
         return self._state.users.list_state.revision
+
+    def refusal_of_producer(self, producer_id: bytes, user: str) -> Refused | None:
+        """Return why a user may not send as a producer, or None; of an unknown one nobody knows."""
+        producer = self._state.producers.find(producer_id)
+        if producer is None or not producer.is_anothers(user):
+            return None
+        return refusal_of_another(producer_id)

@@ -96,4 +96,53 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         ],
         ["unit.broker.test_users.test_a_list_that_changes_while_it_is_read_is_read_again"],
     ),
+    Mutant(
+        "a-producer-belongs-to-everybody",
+        "whoever reads message ids ends the producer that wrote them, and follows it",
+        [
+            Edit(
+                "dledger.state.producers.registration:RegisterProducer._verdict",
+                "if producer.is_anothers(self.user):",
+                "if False:",
+            )
+        ],
+        ["unit.state.test_producer_owners.test_a_producer_belongs_to_who_registered_it_first"],
+    ),
+    Mutant(
+        "a-batch-may-be-of-any-producer",
+        "a user takes the next sequence of another's producer, whose own batch is then a repeat",
+        [
+            Edit(
+                "dledger_broker.append.intake:_Sender.may_send",
+                "is_own = self._rule.refusal_of_producer(header, caller.name) is None",
+                "is_own = True",
+            )
+        ],
+        ["unit.broker.test_senders.test_nobody_sends_as_the_producer_of_another_user"],
+    ),
+    Mutant(
+        "a-call-that-is-passed-on-is-nobodys",
+        "whoever asks a follower registers the producer of another user",
+        [
+            Edit(
+                "dledger_broker.rpc.calls:Calls._on_leader",
+                "(USER_KEY, call.user)",
+                '(USER_KEY, "")',
+            )
+        ],
+        ["unit.broker.test_table.test_a_call_that_a_member_passes_on_says_whose_it_is"],
+    ),
+    Mutant(
+        "a-client-says-whose-call-it-is",
+        "a header of a client counts, so it registers as whom it likes",
+        [
+            Edit(
+                "dledger_broker.rpc.calls:Call.user",
+                'return self.caller.name or (self.metadata.get(USER_KEY, "") if self.is_forwarded '
+                'else "")',
+                'return self.metadata.get(USER_KEY, "") or self.caller.name',
+            )
+        ],
+        ["unit.broker.test_table.test_a_call_that_a_member_passes_on_says_whose_it_is"],
+    ),
 )

@@ -158,16 +158,22 @@ class OpenRule(WriteRule):
 
     def __init__(self) -> None:
         self.refused: dict[bytes, DledgerError] = {}
+        self.anothers = b""
+        """The producer of another user."""
         self.asked = 0
 
     def refusal(self, header: BatchHeader) -> DledgerError | None:
         """Return the refusal of a topic that is to be refused."""
         return self.refused.get(header.topic_id)
 
-    async def check(self, header: BatchHeader) -> None:
-        """Refuse."""
+    def refusal_of_producer(self, header: BatchHeader, user: str) -> DledgerError | None:
+        """Return the refusal of the producer of another user."""
+        is_anothers = user and header.producer_id == self.anothers
+        return DledgerError(Code.NO_PERMISSION, "another user's") if is_anothers else None
+
+    async def confirm(self) -> None:
+        """Count."""
         self.asked += 1
-        raise self.refused[header.topic_id]
 
 
 def admission(**changes: int) -> AdmissionControl:

@@ -1,17 +1,13 @@
 """One stream: answers in order however batches settle, cumulative, bounded by not reading."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dledger_broker.append.router import PendingBatch
-from dledger_broker.append.stream import AppendSession
-from dledger_broker.group.group_view import ANSWER_BY
-from dledger_broker.security.gate import Everybody, Need
-from dledger_proto.batch.codec import BatchHeader
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import MIB
 from dledger_proto.rpc.frames import encode_append, parse_answers
@@ -227,12 +223,12 @@ def test_a_stream_that_breaks_while_a_batch_is_judged_gives_everything_back() ->
         stage = Stage()
         judging = asyncio.Event()
 
-        async def check(_header: BatchHeader) -> None:
+        async def confirm() -> None:
             judging.set()
             await asyncio.Event().wait()
 
         stage.rule.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
-        stage.rule.check = check  # type: ignore[method-assign, assignment]
+        stage.rule.confirm = confirm  # type: ignore[method-assign]
         serving = stage.start()
         stage.put(1, batch(b"a"), batch(b"b", UNKNOWN_TOPIC), batch(b"c"), batch(b"d"))
         await judging.wait()
@@ -345,11 +341,11 @@ def break_send(stage: Stage) -> None:
 def break_check(stage: Stage) -> None:
     stage.rule.refused[UNKNOWN_TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND)
 
-    async def check(header: BatchHeader) -> None:
+    async def confirm() -> None:
         await asyncio.sleep(0)
         raise Broken
 
-    stage.rule.check = check  # type: ignore[method-assign]
+    stage.rule.confirm = confirm  # type: ignore[method-assign]
 
 
 def break_submit(stage: Stage) -> None:
@@ -399,11 +395,11 @@ def wait_in_send(stage: Stage) -> None:
 def wait_in_check(stage: Stage) -> None:
     stage.rule.refused[TOPIC] = DledgerError(Code.TOPIC_NOT_FOUND)
 
-    async def check(header: BatchHeader) -> None:
+    async def confirm() -> None:
         stage.frames.append([])
         await asyncio.Event().wait()
 
-    stage.rule.check = check  # type: ignore[method-assign]
+    stage.rule.confirm = confirm  # type: ignore[method-assign]
 
 
 def wait_for_room(stage: Stage) -> None:
@@ -454,39 +450,5 @@ def test_more_waiters_than_there_may_be_are_refused_and_the_stream_goes_on(
         assert [row.code for row in stage.rows()] == [Code.OK, Code.BUSY]
         stage.inbox.put_nowait(END)
         await serving
-
-    run(scenario)
-
-
-class Denied(Everybody):
-    """May nothing."""
-
-    def allows(self, _needs: Iterable[Need]) -> bool:
-        return False
-
-    def check(self, _needs: Iterable[Need]) -> None:
-        raise DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
-
-
-def test_a_member_catches_up_for_no_longer_than_a_caller_without_a_right_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Else a frame of many such batches would keep the room of others while nobody leads."""
-
-    async def scenario() -> None:
-        stage = Stage()
-        seen: list[float] = []
-
-        async def catch_up() -> None:
-            seen.append(ANSWER_BY.get())
-
-        monkeypatch.setattr(stage.rule, "catch_up", catch_up)
-        stage.session = AppendSession(stage.intake, stage.admission, Denied())
-        serving = stage.start()
-        stage.put(1, batch(b"a"))
-        stage.inbox.put_nowait(END)
-        await serving
-        assert [row.code for row in stage.rows()] == [Code.TOPIC_NOT_FOUND]
-        assert seen == [stage.clock.now + 1.0]
 
     run(scenario)

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from dledger.raft.api import Role
 from dledger.state.users.values import Action, ResourceKind, User
 from dledger.state.values import QueueSpan
+from dledger_broker.cluster.channels import FORWARDED_KEY, USER_KEY
 from dledger_broker.rpc.calls import AnsweredBy, Call, Calls, HostedGroup, Row
 from dledger_broker.rpc.routes import RouteWatch
 from dledger_broker.rpc.streams import Streams
@@ -22,7 +23,7 @@ from dledger_broker.security.access import Access
 from dledger_broker.security.gate import LOGIN_KEY, Gate
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import QUEUES_PER_CALL_MAX, SUBSCRIPTIONS_MAX
-from dledger_proto.network.tls import client_name
+from dledger_proto.network.tls import client_name, member_name
 from dledger_proto.rpc import status
 from dledger_proto.v1 import (
     broker_pb2,
@@ -96,6 +97,7 @@ class Stranger:
 
     def __init__(self, *metadata: tuple[str, str]) -> None:
         self.metadata = metadata
+        self.name = client_name("c", "app")
 
     def invocation_metadata(self) -> object:
         return self.metadata
@@ -107,7 +109,7 @@ class Stranger:
         return PEER
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        return {"peer_uri": [client_name("c", "app").encode()]}
+        return {"peer_uri": [self.name.encode()]}
 
     async def abort(
         self, _code: object, _details: str = "", trailing_metadata: Sequence[tuple[str, str]] = ()
@@ -222,7 +224,7 @@ def test_a_user_without_rights_is_refused_what_a_row_names(row: Row[Any, Any]) -
                 cast("RawContext", context),
             )  # fmt: skip
 
-    if row.rule not in (rules.ANYONE, rules.BEFORE_LOGIN):
+    if row.rule not in (rules.ANYONE, rules.PRODUCERS, rules.BEFORE_LOGIN):
         asyncio.run(run())
 
 
@@ -350,6 +352,73 @@ def test_what_a_handler_asks_of_the_caller_is_not_forwarded() -> None:
             await calls.answer(row, request, cast("RawContext", Stranger((LOGIN_KEY, login))))
 
     asyncio.run(run())
+
+
+class Leader:
+    """The channel to a leader: it notes what calls carry."""
+
+    def __init__(self) -> None:
+        self.carried: dict[str, str] = {}
+
+    def to(self, _callee: object) -> "Leader":
+        return self
+
+    def unary_unary(self, _method: str, *_codecs: object) -> object:
+        async def call(
+            _request: bytes, timeout: float, metadata: Sequence[tuple[str, str]]
+        ) -> bytes:
+            assert timeout > 0
+            self.carried = dict(metadata)
+            return b""
+
+        return call
+
+
+REGISTER = broker_pb2.RegisterProducerRequest(producer_id=b"p" * 16, life_id=b"l" * 16)
+
+
+def test_a_call_that_a_member_passes_on_says_whose_it_is() -> None:
+    async def run() -> None:
+        calls, leader = gated(user_of("bob")), Leader()
+        calls._channels = cast("Channels", leader)
+        core = calls.groups["g"].messaging
+        assert isinstance(core.view.host, FakeHost)
+        core.view.host.become(Role.FOLLOWER, OTHER)
+        own = log_in(calls.gate.logins, "bob", PEER)
+        context = Stranger((LOGIN_KEY, own), (USER_KEY, "ann"))
+        (row,) = (row for row in ROWS if row.name == "RegisterProducer")
+        await calls.answer(row, REGISTER.SerializeToString(), cast("RawContext", context))
+        assert leader.carried[USER_KEY] == "bob", "a client says so in vain"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("who", "told"),
+    [(member_name("c", "g", "n2"), "bob"), (client_name("c", "app"), "NO_PERMISSION")],
+)
+def test_members_alone_are_believed_whose_call_it_is(who: str, told: str) -> None:
+    async def run() -> str:
+        (row,) = (row for row in ROWS if row.name == "RegisterProducer")
+        seen: list[str] = []
+
+        async def handler(call: Call, _request: object) -> Message:
+            seen.append(call.user)
+            return cast("Message", row.reply())
+
+        context = Stranger((FORWARDED_KEY, "1"), (USER_KEY, "bob"))
+        context.name = who
+        try:
+            await gated().answer(
+                replace(row, handler=handler, answered_by=AnsweredBy.ANY_MEMBER),
+                REGISTER.SerializeToString(),
+                cast("RawContext", context),
+            )
+        except Refusal as refusal:
+            return str(refusal)
+        return seen[0]
+
+    assert asyncio.run(run()) == told
 
 
 LONG_NAMES: dict[str, Message] = {

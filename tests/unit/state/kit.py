@@ -153,17 +153,17 @@ class Driven:
             self.apply(EntryKind.NO_OP, [])
 
     def register(
-        self, producer: bytes = PRODUCER, *, life: bytes = LIFE, epoch: int = 0
+        self, producer: bytes = PRODUCER, *, life: bytes = LIFE, epoch: int = 0, user: str = ""
     ) -> Registered:
-        result = self.one(RegisterProducer(producer, life, epoch))
+        result = self.one(RegisterProducer(producer, life, epoch, user))
         assert isinstance(result, Registered), result
         return result
 
-    def take_over(self, life: bytes, producer: bytes = PRODUCER) -> Registered:
+    def take_over(self, life: bytes, producer: bytes = PRODUCER, *, user: str = "") -> Registered:
         """Register another life as the client does: it looks whom it follows, then takes over."""
-        found = self.one(RegisterProducer(producer, life))
+        found = self.one(RegisterProducer(producer, life, user=user))
         assert isinstance(found, Taken), found
-        return self.register(producer, life=life, epoch=found.epoch + 1)
+        return self.register(producer, life=life, epoch=found.epoch + 1, user=user)
 
     def save(self) -> None:
         flush = self.machine.freeze()
@@ -197,3 +197,9 @@ def offset_of(result: Result) -> int:
 def producers_of(driven: Driven) -> ProducerTable:
     """Return the table of a machine's producers."""
     return driven.machine._state.producers
+
+
+def changed_rows(before: dict[bytes, bytes], after: dict[bytes, bytes]) -> set[bytes]:
+    """Return the keys of rows that came, went or differ."""
+    keys = before.keys() | after.keys()
+    return {key for key in keys if before.get(key) != after.get(key)}

@@ -92,9 +92,9 @@ SHOWN_USER = (
 
 GOLDEN: list[tuple[Command[object], str, str]] = [
     (
-        RegisterProducer(A, B, 7),
-        "0c01" + HEX_A + HEX_B + "07000000",
-        f"RegisterProducer producer_id={HEX_A} life_id={HEX_B} epoch=7",
+        RegisterProducer(A, B, 7, "u"),
+        "1b01" + HEX_A + HEX_B + "07000000" + "0100" + "75",
+        f"RegisterProducer producer_id={HEX_A} life_id={HEX_B} epoch=7 user=u",
     ),
     (
         ExpireProducers(-2, 7),
@@ -327,6 +327,7 @@ def test_the_list_is_complete() -> None:
             + "0201000000000000",
         ),
         (UpdateTopic(A, (), 9, 2), "0f01" + HEX_A + "0000" + "09000000" + "02"),
+        (RegisterProducer(A, B, 7), "0c01" + HEX_A + HEX_B + "07000000"),
     ],
 )  # fmt: skip
 def test_what_an_older_dledger_wrote_is_read(command: Command[object], data: str) -> None:

@@ -196,7 +196,7 @@ def test_the_digest_depends_on_every_entry() -> None:
     assert driven.machine.digest.hex() == GOLDEN_DIGEST
 
 
-GOLDEN_DIGEST = "47977d0195b954e1befcbe9a08f1c9c62769ece9530ad2a452a7621148004c04"
+GOLDEN_DIGEST = "fe6515b68489d0f7c28253cebe9440b2e8b8bd4e6d4fcf029011cd4293f53b7d"
 
 
 def test_saved_index_follows_ended_flushes() -> None:

@@ -23,6 +23,7 @@ from tests.unit.state.kit import (
     TOPIC,
     Driven,
     batch,
+    changed_rows,
     code_of,
     create,
     offset_of,
@@ -35,13 +36,8 @@ def refusal(driven: Driven, life: bytes, epoch: int) -> Code:
     """Return why a registration is refused, which then has changed no row of the producer."""
     before = driven.rows()
     code = code_of(driven.one(RegisterProducer(PRODUCER, life, epoch)))
-    assert changed(before, driven.rows()) <= {b"\0applied"}
+    assert changed_rows(before, driven.rows()) <= {b"\0applied"}
     return code
-
-
-def changed(before: dict[bytes, bytes], after: dict[bytes, bytes]) -> set[bytes]:
-    keys = before.keys() | after.keys()
-    return {key for key in keys if before.get(key) != after.get(key)}
 
 
 def test_a_new_id_begins_at_the_leader_time_in_seconds() -> None:
@@ -64,7 +60,7 @@ def test_a_life_that_asks_again_gets_what_it_has() -> None:
     before = driven.rows()
     for wanted in (0, first.epoch, first.epoch + 1):
         assert driven.register(epoch=wanted).epoch == first.epoch + 1
-    assert changed(before, driven.rows()) == {b"\0applied"}
+    assert changed_rows(before, driven.rows()) == {b"\0applied"}
 
 
 def test_a_life_whose_newest_epochs_were_lost_goes_on_above_them() -> None:
@@ -92,7 +88,7 @@ def test_another_life_takes_over_from_the_one_it_was_told_of() -> None:
     mine = driven.register().epoch
     before = driven.rows()
     assert driven.one(RegisterProducer(PRODUCER, NEXT_LIFE)) == Taken(mine)
-    assert changed(before, driven.rows()) == {b"\0applied"}, "who looks changes nothing"
+    assert changed_rows(before, driven.rows()) == {b"\0applied"}, "who looks changes nothing"
     assert refusal(driven, NEXT_LIFE, mine + 2) is Code.STALE_EPOCH
     assert refusal(driven, NEXT_LIFE, mine) is Code.STALE_EPOCH
     assert driven.register(life=NEXT_LIFE, epoch=mine + 1).epoch == mine + 1
