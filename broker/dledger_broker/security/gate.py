@@ -8,7 +8,6 @@ Not owned: what follows from policies (`deciding`), what a call needs (`rules`),
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
@@ -26,8 +25,8 @@ from dledger_proto.network.tls import is_member_of
 LOGIN_KEY: Final = "dledger-login"
 """The metadata that carries a token."""
 CATCH_UP_SECONDS: Final = 0.2
-"""How long a login or a refusal waits for confirmed state. Without a leader there is none: then
-what is applied decides."""
+"""How long a login or a refusal waits for confirmed state. Without a leader there is none. Then
+what is applied decides about a call, and whoever cannot prove a secret shall try again."""
 DECISIONS_MAX: Final = 10_000
 """That are remembered for calls to come; then all are forgotten."""
 
@@ -146,12 +145,19 @@ class Gate:
             raise
         return _UserCaller(self, user.name, token, peer)
 
-    async def catch_up(self, *others: Confirm) -> None:
-        """Catch up with what is decided, if that is possible now: a no must not be out of date."""
+    async def catch_up(self, *others: Confirm) -> bool:
+        """Catch up with what is decided, if that is possible now: a no must not be out of date.
+
+        Return whether it was possible.
+        """
+        is_current = True
         for confirm in (self._confirm, *others):
             if confirm is not None:
-                with suppress(DledgerError):
+                try:
                     await confirm(CATCH_UP_SECONDS)
+                except DledgerError:
+                    is_current = False
+        return is_current
 
     async def admit(
         self, caller: Caller, find_needs: Callable[[], Iterable[Need]], confirm: Confirm

@@ -22,6 +22,7 @@ from dledger_proto.login import scram
 from dledger_proto.login.derivation import KEY_SIZE, SALT_SIZE, hmac_of
 
 TOKENS_MAX: Final = 100_000
+"""Then the user that has most of them loses the one that it used longest ago."""
 TOKEN_SECONDS: Final = 3_600.0
 TOKEN_BYTES: Final = 32
 PROOFS_MAX: Final = 1_024
@@ -56,6 +57,8 @@ class _Proof:
     user: User | None
     peer: str
     until: float
+    is_current: bool
+    """False: this member could not confirm what it knows of the user."""
 
 
 class Logins:
@@ -64,15 +67,20 @@ class Logins:
     def __init__(self, find_user: FindUser, clock: Clock) -> None:
         self._find_user = find_user
         self._clock = clock
-        self._tokens: OrderedDict[str, Login] = OrderedDict()
+        self._tokens: dict[str, Login] = {}
+        self._of_users: dict[str, OrderedDict[str, None]] = {}
+        """The tokens of each user, in the order of their last use."""
         self._proofs: OrderedDict[str, _Proof] = OrderedDict()
         self._waits: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
-        """By user and host: refusals in a row, and until when to wait. A stranger elsewhere cannot
-        keep a user out, nor one program with a wrong secret the others of its machine."""
+        """By user and host: refusals in a row, and until when to wait. A stranger elsewhere keeps
+        nobody out. A program with a wrong secret does keep out those of the same user and host."""
         self._nobody = secrets.token_bytes(KEY_SIZE)
 
-    def begin(self, client_first: str, peer: str) -> str:
-        """Return the member's first message; BUSY while its user or address has to wait."""
+    def begin(self, client_first: str, peer: str, *, is_current: bool = True) -> str:
+        """Return the member's first message; BUSY while its user has to wait at its address.
+
+        `is_current`: what this member knows of users is confirmed.
+        """
         asked = scram.parse_client_first(client_first)
         now = self._clock.monotonic()
         self._check_wait(asked.user, peer, now)
@@ -88,21 +96,22 @@ class Logins:
         elif len(self._proofs) >= PROOFS_MAX:
             self._proofs.popitem(last=False)
         self._proofs[asked.nonce + nonce] = _Proof(
-            asked, first, keys, user, peer, now + PROOF_SECONDS
+            asked, first, keys, user, peer, now + PROOF_SECONDS, is_current
         )
         return first
 
     def finish(self, client_final: str, peer: str) -> tuple[str, str, User]:
         """Return the member's final message, a token, and whose it is; UNAUTHENTICATED.
 
-        A proof is taken once: sending it again finds nothing.
+        A proof is taken once: sending it again finds nothing. UNAVAILABLE says that nothing is
+        decided: the client begins anew, at another member perhaps.
         """
         final = scram.parse_client_final(client_final)
         now = self._clock.monotonic()
         proof = self._proofs.pop(final.nonce, None)
         if proof is None or proof.peer != peer or proof.until <= now:
             raise DledgerError(
-                Code.UNAUTHENTICATED,
+                Code.UNAVAILABLE,
                 "no login is under way that this proof belongs to: it took more than "
                 f"{PROOF_SECONDS:g} s, was used before, or came by another connection",
             )
@@ -111,12 +120,17 @@ class Logins:
         current = self._find_user(proof.asked.user)
         if not proven or user is None or not user.is_enabled or not _is_still(user, current):
             self._refused(proof.asked.user, peer, now)
+            if not proof.is_current:
+                sentence = "this member has no leader to ask, and may know an older secret"
+                raise DledgerError(Code.UNAVAILABLE, sentence)
             raise DledgerError(Code.UNAUTHENTICATED, "user or secret is wrong")
         self._waits.pop((user.name, host_of(peer)), None)
         token = secrets.token_urlsafe(TOKEN_BYTES)
         if len(self._tokens) >= TOKENS_MAX:
-            self._tokens.popitem(last=False)
+            most = max(self._of_users, key=lambda name: len(self._of_users[name]))
+            self._forget(next(iter(self._of_users[most])))
         self._tokens[token] = Login(user, peer, now + TOKEN_SECONDS)
+        self._of_users.setdefault(user.name, OrderedDict())[token] = None
         server_final = scram.server_final(proof.asked, proof.server_first, final, proof.keys)
         return server_final, token, user
 
@@ -126,10 +140,16 @@ class Logins:
         if login is not None and login.peer == peer and login.until > self._clock.monotonic():
             user = self._find_user(login.user.name)
             if user is not None and user.is_enabled and _is_still(login.user, user):
-                self._tokens.move_to_end(token)
+                self._of_users[user.name].move_to_end(token)
                 return user
-            del self._tokens[token]
+            self._forget(token)
         raise DledgerError(Code.UNAUTHENTICATED, "the login has ended, or there was none: log in")
+
+    def _forget(self, token: str) -> None:
+        name = self._tokens.pop(token).user.name
+        del self._of_users[name][token]
+        if not self._of_users[name]:
+            del self._of_users[name]
 
     def _check_wait(self, user: str, peer: str, now: float) -> None:
         _, until = self._waits.get((user, host_of(peer)), (0, now))

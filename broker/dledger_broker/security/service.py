@@ -18,8 +18,8 @@ async def begin(call: Call, request: pb.BeginLoginRequest) -> pb.BeginLoginReply
     if not call.gate.is_on:
         raise DledgerError(Code.UNIMPLEMENTED, "this member asks for no users")
     # For every user alike: what is unknown must not be told by the time that it takes.
-    await call.gate.catch_up()
-    first = call.gate.logins.begin(request.client_first, call.peer)
+    is_current = await call.gate.catch_up()
+    first = call.gate.logins.begin(request.client_first, call.peer, is_current=is_current)
     return pb.BeginLoginReply(server_first=first)
 
 

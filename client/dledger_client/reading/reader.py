@@ -70,6 +70,8 @@ ROUTES_SECONDS: Final = 2.0
 LEAVE_FOR: Final = (Code.OFFSET_OUT_OF_RANGE, Code.HEAD_TRIMMED, Code.STORAGE_FAILED)
 """Answers about this member only: another one may have the range, or this one a moment later.
 HEAD_TRIMMED is a loss only with a minimum that says so: bounds may be from before the trim."""
+NEVER: Final = (Code.INVALID_ARGUMENT, Code.NO_PERMISSION, Code.UNAUTHENTICATED)
+"""What a call without an answer says of the caller: no member will take it."""
 
 OF_PROCESS: Final = LeftMembers()
 """Spark's workers and those of exports run one task after the other."""
@@ -236,6 +238,11 @@ class _LeaveMember(Exception):
         """False: its answer was true, so it may be asked again like any other member."""
 
 
+def _next_or_never(error: ClientError) -> Exception:
+    """Return what ends a read at one member, or at all: a wrong secret is wrong everywhere."""
+    return error if error.code in NEVER else _LeaveMember(error)
+
+
 class _Reading:
     """The reading of one range."""
 
@@ -295,7 +302,7 @@ class _Reading:
         try:
             metadata = self._reader.metadata(address, wanted.group)
         except ClientError as error:
-            raise _LeaveMember(error) from None
+            raise _next_or_never(error) from None
         call = sync_read(self._reader.channel(address), FETCH)(
             request.SerializeToString(), metadata=metadata
         )
@@ -304,7 +311,7 @@ class _Reading:
         except TimeoutError as error:
             raise _LeaveMember(error_of(Code.UNAVAILABLE, f"{address}: {error}")) from None
         except grpc.RpcError as error:
-            raise _LeaveMember(self._reader.failure(address, error)) from None
+            raise _next_or_never(self._reader.failure(address, error)) from None
         finally:
             call.cancel()
 

@@ -181,4 +181,31 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         [Edit(f"{INSIDE}.rules:_check_count", "if count > most:", "if False:")],
         [f"{TABLE}.test_the_gate_looks_at_no_more_than_a_call_takes"],
     ),
+    Mutant(
+        "a-member-that-lags-denies-a-secret",
+        "a client whose secret was changed takes the no of one member for final, and stops",
+        [
+            Edit(
+                "dledger_broker.security.logins:Logins.finish",
+                "if not proof.is_current:",
+                "if False:",
+            )
+        ],
+        [
+            "unit.security.test_logins."
+            "test_a_member_that_cannot_confirm_what_it_knows_takes_a_secret_and_denies_none"
+        ],
+    ),
+    Mutant(
+        "tokens-of-one-user-push-out-those-of-others",
+        "a user that logs in again and again ends the logins of everybody else",
+        [
+            Edit(
+                "dledger_broker.security.logins:Logins.finish",
+                "self._forget(next(iter(self._of_users[most])))",
+                "self._forget(next(iter(self._tokens)))",
+            )
+        ],
+        ["unit.security.test_logins.test_a_user_with_many_connections_pushes_out_its_own_tokens"],
+    ),
 )

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from threading import Event
 
 import grpc
@@ -16,10 +17,12 @@ import pytest
 
 from dledger_client._core.routes import GroupRoute, Member
 from dledger_client._shell import calls
-from dledger_client.errors import OffsetOutOfRange
+from dledger_client.config import ConnectionConfig
+from dledger_client.errors import ClientError, InvalidRequest, OffsetOutOfRange
 from dledger_client.reading import Hold, Origin, Range, RangeReader, reader
 from dledger_client.reading.left import SECONDS, SECONDS_MAX, LeftMembers
 from dledger_proto.errors import Code
+from dledger_proto.rpc import status
 from dledger_proto.rpc.frames import FetchRow, encode_fetch
 from dledger_proto.rpc.raw import FETCH
 from dledger_proto.v1 import broker_pb2 as pb
@@ -57,8 +60,11 @@ class Stale:
 
 
 def _answer(
-    said: bytes | Silent | Stale, _request: bytes, context: grpc.ServicerContext
+    said: Code | bytes | Silent | Stale, _request: bytes, context: grpc.ServicerContext
 ) -> Iterator[bytes]:
+    if isinstance(said, Code):
+        context.set_trailing_metadata(((status.CODE_KEY, str(int(said))),))
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
     if isinstance(said, Stale):
         while context.is_active():
             yield rows(4)
@@ -79,7 +85,7 @@ def _hold(_request: bytes, _context: grpc.ServicerContext) -> bytes:
 
 
 @contextmanager
-def members(*answers: bytes | Silent | Stale) -> Iterator[Origin]:
+def members(*answers: Code | bytes | Silent | Stale) -> Iterator[Origin]:
     """Run one member for each answer; a reader asks them in this order."""
     servers: list[grpc.Server] = []
     known: list[Member] = []
@@ -106,6 +112,20 @@ def members(*answers: bytes | Silent | Stale) -> Iterator[Origin]:
     finally:
         for server in servers:
             server.stop(None)
+
+
+@pytest.mark.parametrize("code", [Code.UNAUTHENTICATED, Code.NO_PERMISSION])
+def test_who_has_no_right_hears_it_at_once(code: Code) -> None:
+    """The next member would say the same, and so on until the read counts as stalled."""
+    with members(code, rows()) as origin, pytest.raises(ClientError) as told:
+        offsets(origin)
+    assert told.value.code is code
+
+
+def test_a_secret_that_cannot_be_read_ends_the_read(tmp_path: Path) -> None:
+    there = ConnectionConfig(user="ann", secret_file=str(tmp_path / "none"))
+    with members(rows()) as origin, pytest.raises(InvalidRequest, match="secret_file"):
+        offsets(replace(origin, connection=there))
 
 
 def offsets(origin: Origin, left: LeftMembers | None = None) -> list[int]:

@@ -156,6 +156,44 @@ def test_everything_that_strangers_fill_is_bounded(monkeypatch: pytest.MonkeyPat
     assert refused(world, first) is Code.UNAUTHENTICATED
 
 
+def test_a_user_with_many_connections_pushes_out_its_own_tokens() -> None:
+    world = World()
+    world.users["bob"] = user_of("bob")
+    alices = log_in(world.logins, "alice", PEER)
+    bobs = [log_in(world.logins, "bob", f"{OTHER}{number}") for number in range(3)]
+    assert world.logins.user_of(bobs[0], f"{OTHER}0").name == "bob", "used last"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(of_logins, "TOKENS_MAX", 4)
+        log_in(world.logins, "bob", OTHER)
+    assert world.logins.user_of(alices, PEER).name == "alice"
+    assert refused(world, bobs[1], f"{OTHER}1") is Code.UNAUTHENTICATED
+    assert world.logins.user_of(bobs[0], f"{OTHER}0").name == "bob"
+
+
+def test_a_member_that_cannot_confirm_what_it_knows_takes_a_secret_and_denies_none() -> None:
+    """A secret may have been changed that it has not heard of: the client goes on elsewhere."""
+    world = World()
+    for secret, outcome in (("wrong", "UNAVAILABLE"), ("secret", "")):
+        login = scram.ClientLogin("alice", secret, NONCE)
+        final = login.final(world.logins.begin(login.first, PEER, is_current=False))
+        if outcome:
+            with pytest.raises(DledgerError, match=outcome):
+                world.logins.finish(final, PEER)
+        else:
+            world.logins.finish(final, PEER)
+
+
+def test_wrong_secrets_count_also_where_nothing_is_confirmed() -> None:
+    world = World()
+    for _ in range(of_logins.REFUSALS_FREE + 1):
+        login = scram.ClientLogin("alice", "wrong", NONCE)
+        final = login.final(world.logins.begin(login.first, PEER, is_current=False))
+        with pytest.raises(DledgerError, match="UNAVAILABLE"):
+            world.logins.finish(final, PEER)
+    with pytest.raises(DledgerError, match="BUSY"):
+        log_in(world.logins, "alice", PEER)
+
+
 def test_hosts_of_peers() -> None:
     assert host_of("ipv4:10.0.0.1:4711") == "10.0.0.1"
     assert host_of("ipv6:%5B::1%5D:4711") == "::1"
