@@ -13,6 +13,7 @@ from dledger_namesrv.service import NameServerSettings, PortTaken, serve, unprot
 from dledger_proto.exit_codes import Exit, exit_codes_help
 from dledger_proto.network.addresses import check_address
 from dledger_proto.network.exposure import VARIABLE, Security
+from dledger_proto.network.open_files import ask_for_open_files
 from dledger_proto.network.tls import TlsError
 from dledger_proto.network.tls_files import FOLDER_VARIABLE
 
@@ -81,6 +82,7 @@ def run(settings: NameServerSettings) -> int:
         remedies = "leave one out" if settings.tls_folder else "set --tls-folder, or --security off"
         print(f"error: {problem}; {remedies}", file=sys.stderr)  # noqa: T201
         return Exit.BAD_INPUT
+    ask_for_open_files()
     try:
         asyncio.run(serve(settings))
     except TlsError as error:

@@ -17,6 +17,7 @@ from dledger_client import AsyncAdmin, AsyncConsumer, AsyncProducer
 from dledger_client.config import ConsumerConfig, ProducerConfig, StartAt
 from dledger_proto.errors import Code
 from dledger_proto.exit_codes import Exit
+from dledger_proto.network.open_files import ask_for_open_files
 from dledger_proto.network.ports import free_ports
 from dledger_proto.network.tls import TlsFolder, client_name, member_name, name_server_name
 from dledger_proto.rpc import raw
@@ -29,7 +30,7 @@ from tests.http_page import ask
 from tests.integration.cluster import Cluster, eventually, running_cluster
 
 TOPIC = "secured"
-SILENT_MAX = 200
+SILENT_MAX = 1_000
 """Connections that begin TLS and never end it."""
 
 
@@ -281,6 +282,7 @@ def test_handshakes_that_never_end_hurt_nobody(tmp_path: Path) -> None:
 async def handshakes_that_never_end_hurt_nobody(cluster: Cluster) -> None:
     address = cluster.members[0].address
     host, _, port = address.rpartition(":")
+    ask_for_open_files()
     silent = [socket.create_connection((host, int(port))) for _ in range(SILENT_MAX)]
     try:
         for each in silent:

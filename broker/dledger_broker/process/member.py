@@ -56,6 +56,7 @@ from dledger_broker.users.authority import UserAuthority
 from dledger_proto import __version__
 from dledger_proto.errors import DledgerError
 from dledger_proto.exit_codes import Exit
+from dledger_proto.network.open_files import ask_for_open_files
 from dledger_proto.network.tls import TlsError, TlsFolder
 from dledger_proto.rpc import raw
 from dledger_proto.rpc.aio import make_server, take_port
@@ -408,6 +409,7 @@ def run_member(config: MemberConfig) -> int:
     flight = FlightDump(recorder, SystemClock(), config.folder, about)
     set_up_logs(config.log, note=recorder.note, cluster=config.cluster, member=config.member)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    ask_for_open_files()
     warn_of_openness(config)
 
     def serving() -> None:

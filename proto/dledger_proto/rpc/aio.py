@@ -25,6 +25,7 @@ from typing import Final
 
 import grpc.aio
 
+from dledger_proto.network.open_files import connections_max
 from dledger_proto.network.tls import Keys, TlsFolder, proof_host
 
 HANDSHAKE_MS_MAX: Final = 10_000
@@ -102,7 +103,11 @@ class ChannelTable:
 
 def make_server(options: Options = ()) -> grpc.aio.Server:
     """Return a server of the running loop, without ports and methods."""
-    options = [("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX), *options]
+    options = [
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
+        ("grpc.max_allowed_incoming_connections", connections_max()),
+        *options,
+    ]
     server = grpc.aio.server(options=options)  # pyright: ignore[reportUnknownMemberType]
     unblock_wakeups()
     return server

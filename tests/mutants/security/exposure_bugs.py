@@ -69,4 +69,19 @@ EXPOSURE_BUGS: Final[Sequence[Mutant]] = (
         ],
         ["unit.namesrv.test_service.test_what_a_name_server_may_listen_on"],
     ),
+    Mutant(
+        "connections-take-every-file",
+        "strangers hold so many connections that the log cannot open its next segment",
+        [
+            Edit(
+                "dledger_proto.rpc.aio:make_server",
+                '("grpc.max_allowed_incoming_connections", connections_max()),',
+                "",
+            )
+        ],
+        [
+            "unit.proto.test_open_files."
+            "test_connections_beyond_the_bound_are_closed_and_those_before_are_served"
+        ],
+    ),
 )
