@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from dledger.state.users.values import ALL_ACTIONS, Action, Match, Policy, ResourceKind, User
+from dledger.state.users.values import ALL_ACTIONS, Match, Policy, ResourceKind, User
 from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 UNKNOWN: Final = "\0"
@@ -42,24 +42,20 @@ def group(name: str) -> Resource:
     return Resource(ResourceKind.GROUP, name)
 
 
-def may(user: User, action: Action, resource: Resource, address: Address | None) -> bool:
-    """Tell whether a user may do something, from an address; None: one that no network holds."""
+def rights(user: User, resource: Resource, address: Address | None) -> int:
+    """Return bits of `Action`: all that a user may do, from an address; None: in no network."""
     if not user.is_enabled:
-        return False
+        return 0
     if user.is_admin:
-        return True
-    allowed = False
+        return ALL_ACTIONS.value
+    allowed = denied = 0
     for policy in user.policies:
-        if policy.actions & action and _meets(policy, resource) and _is_from(policy, address):
-            if not policy.allows:
-                return False
-            allowed = True
-    return allowed
-
-
-def knows(user: User, resource: Resource, address: Address | None) -> bool:
-    """Tell whether a user may know that something exists: it may do anything at all with it."""
-    return any(may(user, action, resource, address) for action in ALL_ACTIONS)
+        if _meets(policy, resource) and _is_from(policy, address):
+            if policy.allows:
+                allowed |= policy.actions
+            else:
+                denied |= policy.actions
+    return allowed & ~denied
 
 
 def _meets(policy: Policy, resource: Resource) -> bool:

@@ -27,8 +27,8 @@ LOGIN_KEY: Final = "dledger-login"
 CATCH_UP_SECONDS: Final = 0.2
 """How long a login or a refusal waits for confirmed state. Without a leader there is none. Then
 what is applied decides about a call, and whoever cannot prove a secret shall try again."""
-DECISIONS_MAX: Final = 10_000
-"""That are remembered for calls to come; then all are forgotten."""
+RIGHTS_MAX: Final = 10_000
+"""Answers that are remembered for calls to come; then all are forgotten."""
 
 
 class PeerContext(CallerContext, Protocol):
@@ -127,7 +127,7 @@ class Gate:
         self.logins = Logins(find_user, clock)
         self.is_on = on
         self.audit = Audit(clock)
-        self._decisions: dict[tuple[int, str, Action, Resource], tuple[User, bool]] = {}
+        self._rights: dict[tuple[int, str, Resource], tuple[User, int]] = {}
 
     def caller(self, context: PeerContext, metadata: Mapping[str, str]) -> Caller:
         """Return who calls; UNAUTHENTICATED when nobody has logged in."""
@@ -171,16 +171,16 @@ class Gate:
             await self.catch_up(confirm)
             caller.check(find_needs())
 
-    def decides(self, user: User, action: Action, resource: Resource, host: str) -> bool:
-        """Return what the user's policies say; it is remembered while the user stays the same."""
-        key = id(user), host, action, resource
-        known = self._decisions.get(key)
+    def rights(self, user: User, resource: Resource, host: str) -> int:
+        """Return bits of `Action` that policies allow, remembered while the user stays the same."""
+        key = id(user), host, resource
+        known = self._rights.get(key)
         if known is not None and known[0] is user:
             return known[1]
-        answer = deciding.may(user, action, resource, _address(host))
-        if len(self._decisions) >= DECISIONS_MAX:
-            self._decisions.clear()
-        self._decisions[key] = user, answer
+        answer = deciding.rights(user, resource, _address(host))
+        if len(self._rights) >= RIGHTS_MAX:
+            self._rights.clear()
+        self._rights[key] = user, answer
         return answer
 
 
@@ -203,14 +203,12 @@ class _UserCaller:
 
     def allows(self, needs: Iterable[Need]) -> bool:
         user = self._gate.logins.user_of(self._token, self._peer)
-        return all(
-            self._gate.decides(user, need.action, need.resource, self._host) for need in needs
-        )
+        return all(self._has(user, need.action, need.resource) for need in needs)
 
     def check(self, needs: Iterable[Need]) -> None:
         user = self._gate.logins.user_of(self._token, self._peer)
         for need in needs:
-            if not self._gate.decides(user, need.action, need.resource, self._host):
+            if not self._has(user, need.action, need.resource):
                 error = self._refusal(user, need)
                 wished = f"{need.action.name} {_shown(need.resource)}"
                 self._gate.audit.refused("call", self._peer, self.name, error, wished=wished)
@@ -218,11 +216,11 @@ class _UserCaller:
 
     def knows(self, resource: Resource) -> bool:
         user = self._gate.logins.user_of(self._token, self._peer)
-        return deciding.knows(user, resource, _address(self._host))
+        return bool(self._gate.rights(user, resource, self._host))
 
     def may(self, action: Action, resource: Resource) -> bool:
         user = self._gate.logins.user_of(self._token, self._peer)
-        return self._gate.decides(user, action, resource, self._host)
+        return self._has(user, action, resource)
 
     def check_admin(self) -> None:
         user = self._gate.logins.user_of(self._token, self._peer)
@@ -231,9 +229,12 @@ class _UserCaller:
             self._gate.audit.refused("administration", self._peer, self.name, error)
             raise error
 
+    def _has(self, user: User, action: Action, resource: Resource) -> bool:
+        return bool(action.value & self._gate.rights(user, resource, self._host))
+
     def _refusal(self, user: User, need: Need) -> DledgerError:
         of = need.resource
-        is_known = deciding.knows(user, of, _address(self._host))
+        is_known = bool(self._gate.rights(user, of, self._host))
         if need.not_found and (of.name == UNKNOWN or not is_known):
             is_group = of.kind is ResourceKind.GROUP
             code = Code.CONSUMER_GROUP_NOT_FOUND if is_group else Code.TOPIC_NOT_FOUND

@@ -79,9 +79,9 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         "a denial does not win over a permission that stands behind it",
         [
             Edit(
-                f"{INSIDE}.deciding:may",
-                "if not policy.allows:",
-                "if not policy.allows and not allowed:",
+                f"{INSIDE}.deciding:rights",
+                "denied |= policy.actions",
+                "denied |= policy.actions & ~allowed",
             )
         ],
         [f"{GATE}.test_a_denial_wins_wherever_it_stands"],
@@ -103,14 +103,14 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         "what a user may is remembered from when it logged in",
         [
             Edit(
-                f"{INSIDE}.gate:Gate.decides",
+                f"{INSIDE}.gate:Gate.rights",
                 "if known is not None and known[0] is user:",
                 "if known is not None:",
             ),
             Edit(
-                f"{INSIDE}.gate:Gate.decides",
-                "key = id(user), host, action, resource",
-                "key = 0, host, action, resource",
+                f"{INSIDE}.gate:Gate.rights",
+                "key = id(user), host, resource",
+                "key = 0, host, resource",
             ),
         ],
         [f"{GATE}.test_a_stream_feels_a_change_at_its_next_frame"],

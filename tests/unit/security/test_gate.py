@@ -11,7 +11,7 @@ from dledger.state.users.values import Action, ResourceKind, User
 from dledger_broker.security import deciding
 from dledger_broker.security.access import Access
 from dledger_broker.security.audit import LINES_MAX, Audit
-from dledger_broker.security.deciding import CLUSTER, UNKNOWN, Resource, may
+from dledger_broker.security.deciding import CLUSTER, UNKNOWN, Resource
 from dledger_broker.security.gate import EVERYBODY, LOGIN_KEY, Caller, Gate, Need
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.network.tls import client_name, member_name
@@ -40,7 +40,7 @@ class Context:
 def ask(user: User, action: Action, resource: Resource, host: str = "10.1.2.3") -> bool:
     from dledger_broker.security.gate import _address  # pyright: ignore[reportPrivateUsage]
 
-    return may(user, action, resource, _address(host))
+    return bool(action & deciding.rights(user, resource, _address(host)))
 
 
 def test_without_a_policy_the_answer_is_no() -> None:
