@@ -274,6 +274,8 @@ class AdmissionConfig(Section):
         log_streams_max: Streams of `LogEntries`, by which tools compare members.
         route_watchers_max: Streams of route changes.
         sessions_max: Sessions of consumers, over all consumer groups that are coordinated here.
+        user_percent: What one user may hold of each of these bounds of streams, sessions and calls,
+            where users are asked for. One is always allowed.
     """
 
     append_bytes_max: Annotated[int, Field(le=4 * GIB)] = 64 * MIB
@@ -288,6 +290,7 @@ class AdmissionConfig(Section):
     log_streams_max: Annotated[int, Field(ge=1, le=10_000)] = 16
     route_watchers_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
     sessions_max: Annotated[int, Field(ge=1, le=100_000)] = 4_096
+    user_percent: Annotated[int, Field(ge=1, le=100)] = 50
 
 
 class TlsConfig(Section):

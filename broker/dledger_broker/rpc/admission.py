@@ -2,7 +2,8 @@
 
 Owns the counters, and what a refusal says. Pure: no clock, no task, no socket. Each class has
 bounds of its own. So administration works while appends are refused as busy, and readers cannot
-take what writers need. A caller that waits for room registers a callback (`Bound.when_free`).
+take what writers need, nor one user what all others need. A caller that waits for room registers a
+callback (`Bound.when_free`).
 
     append    bytes and batches of frames that are not wholly answered; streams
     fetch     bytes of frames read and not yet taken by gRPC; streams
@@ -15,7 +16,7 @@ take what writers need. A caller that waits for room registers a callback (`Boun
 """
 
 import enum
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
@@ -44,12 +45,14 @@ class Work(enum.Enum):
 class Bound:
     """A counted resource: how much is used, the limit, and the callbacks that wait for room."""
 
-    __slots__ = ("_waiting", "limit", "name", "used")
+    __slots__ = ("_of_users", "_user_limit", "_waiting", "limit", "name", "used")
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, name: str, limit: int, user_percent: int = 100) -> None:
         self.name = name
         self.limit = limit
         self.used = 0
+        self._user_limit = max(1, limit * user_percent // 100)
+        self._of_users: Counter[str] = Counter()
         self._waiting: deque[Callable[[], None]] = deque()
 
     @property
@@ -99,31 +102,58 @@ class Bound:
         )
 
     @contextmanager
-    def held(self, amount: int = 1) -> Generator[None, None, None]:
-        """Hold `amount` for the length of a block."""
-        self.take(amount)
+    def held(self, user: str = "") -> Generator[None, None, None]:
+        """Hold one for the length of a block, for a user if one is named; DledgerError BUSY."""
+        self.take()
+        try:
+            with self.share_of(user):
+                yield
+        finally:
+            self.give()
+
+    @contextmanager
+    def share_of(self, user: str) -> Generator[None, None, None]:
+        """Count one that is held, for a user; DledgerError BUSY beyond its share."""
+        if not user:
+            yield
+            return
+        self._check_share(user)
+        self._of_users[user] += 1
         try:
             yield
         finally:
-            self.give(amount)
+            self._of_users[user] -= 1
+            if not self._of_users[user]:
+                del self._of_users[user]
+
+    def _check_share(self, user: str) -> None:
+        if self._of_users[user] >= self._user_limit:
+            raise DledgerError(
+                Code.BUSY,
+                f"user {user} has {self._of_users[user]} of {self.name}, at most "
+                f"{self._user_limit} of {self.limit}",
+            )
 
 
 class AdmissionControl:
     """The bounds of one process, and whether it takes new work at all."""
 
     def __init__(self, limits: AdmissionConfig) -> None:
+        def shared(name: str) -> Bound:
+            return Bound(f"admission.{name}", getattr(limits, name), limits.user_percent)
+
         self.limits = limits
         self.append_bytes = Bound("admission.append_bytes_max", limits.append_bytes_max)
         self.append_batches = Bound("admission.append_batches_max", limits.append_batches_max)
-        self.append_streams = Bound("admission.append_streams_max", limits.append_streams_max)
-        self.fetch_streams = Bound("admission.fetch_streams_max", limits.fetch_streams_max)
         self.fetch_bytes = Bound("admission.fetch_bytes_max", limits.fetch_bytes_max)
-        self.queries = Bound("admission.queries_max", limits.queries_max)
-        self.lookups = Bound("admission.lookups_max", limits.lookups_max)
-        self.admin_calls = Bound("admission.admin_calls_max", limits.admin_calls_max)
-        self.log_streams = Bound("admission.log_streams_max", limits.log_streams_max)
-        self.route_watchers = Bound("admission.route_watchers_max", limits.route_watchers_max)
-        self.sessions = Bound("admission.sessions_max", limits.sessions_max)
+        self.append_streams = shared("append_streams_max")
+        self.fetch_streams = shared("fetch_streams_max")
+        self.queries = shared("queries_max")
+        self.lookups = shared("lookups_max")
+        self.admin_calls = shared("admin_calls_max")
+        self.log_streams = shared("log_streams_max")
+        self.route_watchers = shared("route_watchers_max")
+        self.sessions = shared("sessions_max")
         self._of_work = {
             Work.QUERY: self.queries,
             Work.LOOKUP: self.lookups,
@@ -154,6 +184,10 @@ class AdmissionControl:
     def counted(self, work: Work | None) -> AbstractContextManager[None]:
         """Count a unary call for the length of a block; BUSY at its limit. None: count nothing."""
         return nullcontext() if work is None else self._of_work[work].held()
+
+    def share(self, work: Work | None, user: str) -> AbstractContextManager[None]:
+        """Count a call that is counted, for its user, too, if there is one; BUSY beyond a share."""
+        return self._of_work[work].share_of(user) if work and user else nullcontext()
 
     def try_append(self, size: int, batches: int) -> bool:
         """Let in a frame of `size` bytes with `batches` batches; False when full."""

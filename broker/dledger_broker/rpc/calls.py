@@ -308,9 +308,10 @@ class Calls:
                 ANSWER_BY.set(call.deadline)  # of this call's own context
                 if row.rule is not rules.BEFORE_LOGIN:
                     call.caller = self.gate.caller(context, call.metadata)
-                request = status.parsed(row.request, data)
-                await self._admit(row, call, request)
-                reply: Message = await self._execute(row, call, request)
+                with self.admission.share(row.work, call.caller.name):
+                    request = status.parsed(row.request, data)
+                    await self._admit(row, call, request)
+                    reply: Message = await self._execute(row, call, request)
                 if row.rule.is_noted and self.gate.is_on:
                     by = call.caller.name or "a member"
                     self.gate.audit.done(row.name, call.peer, by, request=_shown(request))

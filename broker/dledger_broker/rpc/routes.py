@@ -49,7 +49,7 @@ class RouteWatch:
         try:
             caller = self._gate.caller(context, metadata_of(context))
             request = status.parsed(pb.RoutesRequest, request_bytes)
-            with self._bound.held():
+            with self._bound.held(caller.name):
                 replies = self._follow(frozenset(request.topics), caller)
                 await send_all(replies, context, "watch again")
         except DledgerError as error:

@@ -73,7 +73,7 @@ class Streams:
             self._calls.admission.check_open()
             caller = self._caller(context)
             session = AppendSession(self._intake(context), self._calls.admission, caller)
-            with self._calls.admission.append_streams.held():
+            with self._calls.admission.append_streams.held(caller.name):
                 # Tells the caller that the stream is taken: what it writes now has arrived.
                 await context.send_initial_metadata(())
                 receive = cast("Callable[[], Awaitable[object]]", context.read)
@@ -122,7 +122,7 @@ class Streams:
 
             await calls.gate.admit(caller, find_needs, messaging.view.confirm)
             needs = find_needs()
-            with calls.admission.fetch_streams.held():
+            with calls.admission.fetch_streams.held(caller.name):
                 assignments = await assignments_of(messaging, request)
                 session = FetchSession(messaging.view, calls.admission)
                 options = FetchOptions.of(
@@ -148,7 +148,7 @@ class Streams:
             caller = self._caller(context)
             hosted = group_named(calls.groups, metadata_of(context).get(GROUP_KEY, ""))
             assert hosted.coordinator is not None, "every group of a member has a coordinator"
-            with calls.admission.sessions.held():
+            with calls.admission.sessions.held(caller.name):
                 await context.send_initial_metadata(())
                 receive = _joining(calls.gate, caller, hosted.messaging.view, context)
                 send = within_stall_limit(context.write, "join again")
@@ -163,9 +163,10 @@ class Streams:
     async def log_entries(self, request_bytes: bytes, context: raw.RawContext) -> None:
         """Send what the log holds of every entry. The time of each message is limited."""
         try:
-            self._caller(context).check(rules.OF_LOG.needs(None, lambda _topic_id: None))
+            caller = self._caller(context)
+            caller.check(rules.OF_LOG.needs(None, lambda _topic_id: None))
             request = status.parsed(pb.LogEntriesRequest, request_bytes)
-            with self._calls.admission.log_streams.held():
+            with self._calls.admission.log_streams.held(caller.name):
                 view = self._messaging(metadata_of(context)).view
                 replies = log_entries(view, request.from_index)
                 await send_all(replies, context, "ask again from the last index")

@@ -145,4 +145,16 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         ],
         ["unit.broker.test_table.test_a_call_that_a_member_passes_on_says_whose_it_is"],
     ),
+    Mutant(
+        "one-user-takes-all-streams",
+        "a user with many streams keeps everybody else out",
+        [
+            Edit(
+                "dledger_broker.rpc.admission:Bound._check_share",
+                "if self._of_users[user] >= self._user_limit:",
+                "if False:",
+            )
+        ],
+        ["unit.broker.test_admission.test_one_user_leaves_room_for_the_others"],
+    ),
 )

@@ -1,5 +1,6 @@
 """Bounds by class: what fits, what waits, what is refused, and that nothing is lost on the way."""
 
+from contextlib import ExitStack
 from random import Random
 
 import pytest
@@ -82,6 +83,29 @@ def test_held_gives_back_also_after_an_error() -> None:
     with pytest.raises(RuntimeError), bound.held():
         raise RuntimeError
     assert bound.used == 0
+
+
+def test_one_user_leaves_room_for_the_others() -> None:
+    bound = Bound("streams", 5, user_percent=50)
+    with ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(bound.held("ann"))
+        with pytest.raises(DledgerError, match="BUSY: user ann has 2 of streams, at most 2 of 5"):
+            held.enter_context(bound.held("ann"))
+        assert bound.used == 2
+        held.enter_context(bound.held("bob"))
+        for _ in range(2):
+            held.enter_context(bound.held())  # a member, or where nobody asks for users
+        with pytest.raises(DledgerError, match="streams is at its limit: 5 of 5"):
+            held.enter_context(bound.held("bob"))
+    assert bound.used == 0
+    with bound.held("ann"), bound.held("ann"):
+        assert bound.used == 2
+
+
+def test_a_user_may_always_have_one() -> None:
+    with Bound("calls", 1, user_percent=1).held("ann"):
+        pass
 
 
 def test_an_append_takes_both_or_nothing() -> None:
