@@ -21,7 +21,7 @@ from bench.cluster import compaction, failover, idle, lag, refill, restart, snap
 from bench.delivery import delay, push, rebalance, timers
 from bench.effort import Effort
 from bench.figures import Figure, table
-from bench.log import append, fetch, gaps, latency, lone, secure, send, single
+from bench.log import append, fetch, gaps, latency, lone, metered, secure, send, single
 from bench.scale import axes
 from bench.setup.cluster import NotReady
 from dledger_proto.errors import DledgerError
@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Measure] = {
     "single": single.measure,
     "lone": lone.measure,
     "secure": secure.measure,
+    "metered": metered.measure,
     "fetch": fetch.measure,
     "latency": latency.measure,
     "failover": failover.measure,

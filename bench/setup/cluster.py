@@ -165,6 +165,15 @@ async def running(
 
     `secure`: with TLS. Settings: `storage__segment_size_bytes=64 << 20`.
     """
+    async with started(prepared(folder, members, secure=secure, **settings)) as here:
+        await here.leader()
+        yield here
+
+
+def prepared(
+    folder: Path, members: int = 3, *, secure: bool = False, **settings: Setting
+) -> LocalCluster:
+    """Return a cluster in a new folder under `folder`, whose files are there; see `running`."""
     cluster = LocalCluster(
         Path(tempfile.mkdtemp(prefix="cluster-", dir=folder)),
         cluster="bench",
@@ -177,9 +186,7 @@ async def running(
         die_with_owner=True,
     )
     cluster.prepare()
-    async with started(cluster) as here:
-        await here.leader()
-        yield here
+    return cluster
 
 
 @asynccontextmanager
