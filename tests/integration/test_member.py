@@ -199,11 +199,11 @@ def test_a_follower_forwards_appends_in_order(tmp_path: Path, secure: bool) -> N
             rows = await client.wait(100)
             assert [row.base_offset for row in rows] == list(range(100))
             twice = AppendClient(follower, ("dledger-forwarded", "1"))
-            await twice.send(batch_of(topic.id, [b"x"]))
-            if secure:
+            if secure:  # refused at once: gRPC hides the reason from a write that comes too late
                 with pytest.raises(DledgerError, match="only members of the cluster"):
                     await twice.wait(1)
             else:
+                await twice.send(batch_of(topic.id, [b"x"]))
                 row = (await twice.wait(1))[0]
                 assert (row.code, row.hint) == (Code.NOT_LEADER, leader.address)
             client.cancel()
