@@ -236,3 +236,5 @@ async def a_producer_of_another_user(cluster: Cluster) -> None:
             async with till("bob") as of_bob:
                 await of_bob.send("orders", b"4")
         cluster.local.start(member.name)
+    told = "".join(cluster.local.log_text(member.name) for member in cluster.members)
+    assert "wished=RegisterProducer" in told

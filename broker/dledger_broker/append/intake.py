@@ -179,6 +179,7 @@ class _Sender:
         self._caller.check(self._needs(header))
         refusal = self._rule.refusal_of_producer(header, self._caller.name)
         if refusal is not None:
+            self._caller.was_refused(refusal, "Append")
             raise refusal
 
     async def check_rule(self, header: BatchHeader) -> None:

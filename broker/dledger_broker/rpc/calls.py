@@ -304,14 +304,14 @@ class Calls:
                 of_members = row.rule is rules.MEMBERS or call.is_forwarded
                 # Else a client could make itself an administrator before users are turned on.
                 if of_members or (row.rule is rules.ADMINISTRATORS and not self.gate.is_on):
-                    self.gate.access.check_member(context)
+                    self.gate.check_member(context)
                 ANSWER_BY.set(call.deadline)  # of this call's own context
                 if row.rule is not rules.BEFORE_LOGIN:
                     call.caller = self.gate.caller(context, call.metadata)
                 with self.admission.share(row.work, call.caller.name):
                     request = status.parsed(row.request, data)
                     await self._admit(row, call, request)
-                    reply: Message = await self._execute(row, call, request)
+                    reply: Message = await self._execute_noting(row, call, request)
                 if row.rule.is_noted and self.gate.is_on:
                     by = call.caller.name or "a member"
                     self.gate.audit.done(row.name, call.peer, by, request=_shown(request))
@@ -342,6 +342,17 @@ class Calls:
         """End the member: what it saved cannot be read (I16). Return what its caller is told."""
         group_named(self.groups, group_name).messaging.view.host.failed(error)
         return DledgerError(code, str(error))
+
+    async def _execute_noting(
+        self, row: Row[Request, Reply], call: Call, request: Request
+    ) -> Reply:
+        """Execute; the audit has a line when the state, here or at the leader, refuses the user."""
+        try:
+            return await self._execute(row, call, request)
+        except DledgerError as error:
+            if error.code is Code.NO_PERMISSION:
+                call.caller.was_refused(error, row.name)
+            raise
 
     async def _execute(self, row: Row[Request, Reply], call: Call, request: Request) -> Reply:
         if row.answered_by is AnsweredBy.CONTROL_LEADER:

@@ -52,7 +52,7 @@ class Streams:
         metadata = metadata_of(context)
         named = metadata.get(GROUP_KEY, ""), FORWARDED_KEY in metadata
         if named[1]:
-            self._calls.gate.access.check_member(context)
+            self._calls.gate.check_member(context)
         intake = self._intakes.get(named)
         if intake is None:
             messaging = self._messaging(metadata)

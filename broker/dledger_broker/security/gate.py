@@ -77,6 +77,10 @@ class Caller(Protocol):
         """Raise NO_PERMISSION unless the caller is an administrator, or a member."""
         ...
 
+    def was_refused(self, error: DledgerError, wished: str, /) -> None:
+        """Note in the audit what was refused by another rule than policies."""
+        ...
+
 
 class Everybody:
     """Who calls where no users are asked for; and a member, which speaks for the cluster."""
@@ -99,6 +103,9 @@ class Everybody:
         return True
 
     def check_admin(self) -> None:
+        """See `Caller`."""
+
+    def was_refused(self, _error: DledgerError, _wished: str) -> None:
         """See `Caller`."""
 
 
@@ -128,6 +135,14 @@ class Gate:
         self.is_on = on
         self.audit = Audit(clock)
         self._rights: dict[tuple[int, str, Resource], tuple[User, int]] = {}
+
+    def check_member(self, context: PeerContext) -> None:
+        """Raise NO_PERMISSION unless the caller is a member of the cluster."""
+        try:
+            self.access.check_member(context)
+        except DledgerError as error:
+            self.audit.refused("call", context.peer(), "", error)
+            raise
 
     def caller(self, context: PeerContext, metadata: Mapping[str, str]) -> Caller:
         """Return who calls; UNAUTHENTICATED when nobody has logged in."""
@@ -210,8 +225,7 @@ class _UserCaller:
         for need in needs:
             if not self._has(user, need.action, need.resource):
                 error = self._refusal(user, need)
-                wished = f"{need.action.name} {_shown(need.resource)}"
-                self._gate.audit.refused("call", self._peer, self.name, error, wished=wished)
+                self.was_refused(error, f"{need.action.name} {_shown(need.resource)}")
                 raise error
 
     def knows(self, resource: Resource) -> bool:
@@ -228,6 +242,9 @@ class _UserCaller:
             error = DledgerError(Code.NO_PERMISSION, "only an administrator may do this")
             self._gate.audit.refused("administration", self._peer, self.name, error)
             raise error
+
+    def was_refused(self, error: DledgerError, wished: str) -> None:
+        self._gate.audit.refused("call", self._peer, self.name, error, wished=wished)
 
     def _has(self, user: User, action: Action, resource: Resource) -> bool:
         return bool(action.value & self._gate.rights(user, resource, self._host))

@@ -121,6 +121,18 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         ["unit.broker.test_senders.test_nobody_sends_as_the_producer_of_another_user"],
     ),
     Mutant(
+        "the-audit-misses-what-the-state-refuses",
+        "whoever tries the ids of producers leaves no trace",
+        [
+            Edit(
+                "dledger_broker.rpc.calls:Calls._execute_noting",
+                "if error.code is Code.NO_PERMISSION:",
+                "if False:",
+            )
+        ],
+        ["unit.broker.test_table.test_the_audit_has_what_the_state_refuses"],
+    ),
+    Mutant(
         "a-call-that-is-passed-on-is-nobodys",
         "whoever asks a follower registers the producer of another user",
         [

@@ -52,12 +52,19 @@ class Named(Everybody):
 
     name = "bob"
 
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+
+    def was_refused(self, error: DledgerError, wished: str) -> None:
+        self.noted.append(f"{wished} {error.code.name}")
+
 
 def test_nobody_sends_as_the_producer_of_another_user() -> None:
     async def scenario() -> None:
         stage = Stage()
         stage.rule.anothers = NO_ID
-        stage.session = AppendSession(stage.intake, stage.admission, Named())
+        bob = Named()
+        stage.session = AppendSession(stage.intake, stage.admission, bob)
         serving = stage.start()
         stage.put(1, batch(b"a"), batch(b"b"))
         await stage.settled(lambda: bool(stage.rows() or stage.router.items))
@@ -65,6 +72,7 @@ def test_nobody_sends_as_the_producer_of_another_user() -> None:
         stage.inbox.put_nowait(END)
         await serving
         assert [row.code for row in stage.rows()] == [Code.NO_PERMISSION] * 2
+        assert bob.noted == ["Append NO_PERMISSION"] * 2
 
     run(scenario)
 

@@ -374,6 +374,29 @@ class Leader:
         return call
 
 
+def test_the_audit_has_what_the_state_refuses() -> None:
+    """No policy forbids it: the producer is another user's."""
+
+    async def handler(_call: Call, _request: object) -> Message:
+        raise DledgerError(Code.NO_PERMISSION, "another user's")
+
+    async def run() -> None:
+        (row,) = (row for row in ROWS if row.name == "RegisterProducer")
+        calls = gated(user_of("bob"))
+        login = log_in(calls.gate.logins, "bob", PEER)
+        noted: list[tuple[object, ...]] = []
+        calls.gate.audit.refused = lambda *told, **fields: noted.append((*told[:3], fields))  # type: ignore[method-assign]
+        with pytest.raises(Refusal, match=r"^NO_PERMISSION$"):
+            await calls.answer(
+                replace(row, handler=handler, answered_by=AnsweredBy.ANY_MEMBER),
+                REGISTER.SerializeToString(),
+                cast("RawContext", Stranger((LOGIN_KEY, login))),
+            )
+        assert noted == [("call", PEER, "bob", {"wished": "RegisterProducer"})]
+
+    asyncio.run(run())
+
+
 REGISTER = broker_pb2.RegisterProducerRequest(producer_id=b"p" * 16, life_id=b"l" * 16)
 
 

@@ -31,7 +31,9 @@ async def recall(call: Call, request: dpb.RecallTimerRequest) -> dpb.RecallTimer
     topic = None if timer is None else call.find_topic(timer.topic_id)
     if topic is not None and not call.caller.may(Action.PUBLISH, deciding.topic(topic.name)):
         refused = no_timer(producer_id, number)
-        raise DledgerError(refused.code, refused.detail)
+        error = DledgerError(refused.code, refused.detail)
+        call.caller.was_refused(error, "RecallTimer")
+        raise error
     recalled = await call.messaging.view.commands.propose(RecallTimer(producer_id, number))
     return dpb.RecallTimerReply(due_ms=recalled.due_ms)
 
