@@ -8,7 +8,6 @@ gets their answers.
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import suppress
 from typing import Final, Protocol
 
 from dledger.clock import Clock
@@ -162,20 +161,20 @@ class _Sender:
         self._is_confirmed = False
 
     def may_send(self, header: BatchHeader) -> bool:
-        """Tell whether the caller has the right to the topic, and the producer is not another's."""
+        """Tell whether the caller has the right to the topic, and the producer is not another's.
+
+        Whose an unknown producer is may have been decided already: a no until that is confirmed.
+        """
         caller = self._caller
         if caller is EVERYBODY:
             return True
-        is_own = self._rule.refusal_of_producer(header, caller.name) is None
+        rule = self._rule
+        is_own = rule.is_registered(header) and not rule.refusal_of_producer(header, caller.name)
         return is_own and caller.allows(self._needs(header))
 
     async def check(self, header: BatchHeader) -> None:
-        """Raise what the caller is told of what it may not send.
-
-        Without a leader there is nothing to catch up with: then what is applied decides.
-        """
-        with suppress(DledgerError):
-            await self._confirm()
+        """Raise what the caller is told of what it may not send; without a leader, that."""
+        await self._confirm()
         self._caller.check(self._needs(header))
         refusal = self._rule.refusal_of_producer(header, self._caller.name)
         if refusal is not None:

@@ -10,6 +10,7 @@ from dledger_proto.batch.codec import (
     BATCH_HEADER_SIZE,
     EPOCH_OF_SCHEDULES,
     FLAG_KEYED,
+    NO_ID,
     BatchHeader,
 )
 from dledger_proto.errors import Code, DledgerError
@@ -38,6 +39,11 @@ class WriteRule:
         refusal = self.refusal(header)
         if refusal is not None:
             raise refusal
+
+    def is_registered(self, header: BatchHeader) -> bool:
+        """Tell whether the producer of a batch is known here; a batch may have none."""
+        has_none = header.producer_id == NO_ID
+        return has_none or self._queries.is_registered(header.producer_id)
 
     def refusal_of_producer(self, header: BatchHeader, user: str) -> DledgerError | None:
         """Return what a user is told that sends as the producer of another one, or None."""

@@ -25,6 +25,10 @@ class UserQueries:
         """The revision of the newest list of users that is known as a whole; 0: of none."""
         return self._state.users.list_state.revision
 
+    def is_registered(self, producer_id: bytes) -> bool:
+        """Tell whether a producer is known, so that it is known whose it is."""
+        return self._state.producers.find(producer_id) is not None
+
     def refusal_of_producer(self, producer_id: bytes, user: str) -> Refused | None:
         """Return why a user may not send as a producer, or None; of an unknown one nobody knows."""
         producer = self._state.producers.find(producer_id)

@@ -114,11 +114,24 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.append.intake:_Sender.may_send",
-                "is_own = self._rule.refusal_of_producer(header, caller.name) is None",
+                "is_own = rule.is_registered(header) and not "
+                "rule.refusal_of_producer(header, caller.name)",
                 "is_own = True",
             )
         ],
         ["unit.broker.test_senders.test_nobody_sends_as_the_producer_of_another_user"],
+    ),
+    Mutant(
+        "an-unknown-producer-is-anybodys",
+        "by a member that lags, a user writes as a producer that another one has just registered",
+        [
+            Edit(
+                "dledger_broker.append.intake:_Sender.may_send",
+                "is_own = rule.is_registered(header) and not ",
+                "is_own = not ",
+            )
+        ],
+        ["unit.broker.test_senders.test_a_member_that_lags_asks_whose_an_unknown_producer_is"],
     ),
     Mutant(
         "the-audit-misses-what-the-state-refuses",

@@ -160,20 +160,30 @@ class OpenRule(WriteRule):
         self.refused: dict[bytes, DledgerError] = {}
         self.anothers = b""
         """The producer of another user."""
+        self.lags = False
+        """No producer is registered here, until the state is confirmed."""
+        self.has_leader = True
         self.asked = 0
 
     def refusal(self, header: BatchHeader) -> DledgerError | None:
         """Return the refusal of a topic that is to be refused."""
         return self.refused.get(header.topic_id)
 
+    def is_registered(self, header: BatchHeader) -> bool:
+        """Tell whether the producer is known here."""
+        return not self.lags
+
     def refusal_of_producer(self, header: BatchHeader, user: str) -> DledgerError | None:
-        """Return the refusal of the producer of another user."""
-        is_anothers = user and header.producer_id == self.anothers
+        """Return the refusal of the producer of another user, if it is known here."""
+        is_anothers = user and not self.lags and header.producer_id == self.anothers
         return DledgerError(Code.NO_PERMISSION, "another user's") if is_anothers else None
 
     async def confirm(self) -> None:
-        """Count."""
+        """Count, and catch up; NO_LEADER."""
         self.asked += 1
+        if not self.has_leader:
+            raise DledgerError(Code.NO_LEADER, "nobody leads")
+        self.lags = False
 
 
 def admission(**changes: int) -> AdmissionControl:

@@ -77,6 +77,36 @@ def test_nobody_sends_as_the_producer_of_another_user() -> None:
     run(scenario)
 
 
+def told_by_one_that_lags(*, has_leader: bool) -> list[int]:
+    """Return what bob hears who sends as another's producer, which the member does not know yet."""
+    told: list[int] = []
+
+    async def scenario() -> None:
+        stage = Stage()
+        stage.rule.anothers = NO_ID
+        stage.rule.lags, stage.rule.has_leader = True, has_leader
+        stage.session = AppendSession(stage.intake, stage.admission, Named())
+        serving = stage.start()
+        stage.put(1, batch(b"a"))
+        await stage.settled(lambda: bool(stage.rows() or stage.router.items))
+        assert not stage.router.items
+        stage.inbox.put_nowait(END)
+        await serving
+        told.extend(row.code for row in stage.rows())
+
+    run(scenario)
+    return told
+
+
+def test_a_member_that_lags_asks_whose_an_unknown_producer_is() -> None:
+    """Its owner may have registered it already: then the leader would take the batch for its."""
+    assert told_by_one_that_lags(has_leader=True) == [Code.NO_PERMISSION]
+
+
+def test_a_member_that_can_ask_nobody_takes_nothing_of_an_unknown_producer() -> None:
+    assert told_by_one_that_lags(has_leader=False) == [Code.NO_LEADER]
+
+
 def test_a_member_catches_up_once_for_a_frame_however_much_of_it_is_refused() -> None:
     async def scenario() -> None:
         stage = Stage()
