@@ -308,7 +308,7 @@ class Calls:
                 ANSWER_BY.set(call.deadline)  # of this call's own context
                 if row.rule is not rules.BEFORE_LOGIN:
                     call.caller = self.gate.caller(context, call.metadata)
-                with self.admission.share(row.work, call.caller.name):
+                with self.admission.share(row.work, call.user):
                     request = status.parsed(row.request, data)
                     await self._admit(row, call, request)
                     reply: Message = await self._execute_noting(row, call, request)

@@ -182,4 +182,16 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         ],
         ["unit.broker.test_admission.test_one_user_leaves_room_for_the_others"],
     ),
+    Mutant(
+        "one-user-takes-all-calls-of-the-leader",
+        "each follower gives a user half of what the leader takes from all",
+        [
+            Edit(
+                "dledger_broker.rpc.calls:Calls.answer",
+                "with self.admission.share(row.work, call.user):",
+                "with self.admission.share(row.work, call.caller.name):",
+            )
+        ],
+        ["unit.broker.test_forwarded_calls.test_calls_that_members_pass_on_count_for_their_user"],
+    ),
 )
