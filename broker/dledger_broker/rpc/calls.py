@@ -196,7 +196,8 @@ class Call:
     @property
     def user(self) -> str:
         """The user that makes the call, also when a member passes it on; empty: nobody asks."""
-        return self.caller.name or (self.metadata.get(USER_KEY, "") if self.is_forwarded else "")
+        is_of_member = self.is_forwarded and self.gate.access.proves
+        return self.caller.name or (self.metadata.get(USER_KEY, "") if is_of_member else "")
 
     def seconds_left(self) -> float:
         """Return the seconds until it must be answered, never negative."""

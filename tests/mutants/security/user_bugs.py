@@ -163,12 +163,24 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.rpc.calls:Call.user",
-                'return self.caller.name or (self.metadata.get(USER_KEY, "") if self.is_forwarded '
+                'return self.caller.name or (self.metadata.get(USER_KEY, "") if is_of_member '
                 'else "")',
                 'return self.metadata.get(USER_KEY, "") or self.caller.name',
             )
         ],
         ["unit.broker.test_table.test_a_call_that_a_member_passes_on_says_whose_it_is"],
+    ),
+    Mutant(
+        "anybody-says-whose-call-it-is-without-tls",
+        "whoever connects before users are on keeps their producers' ids from them afterwards",
+        [
+            Edit(
+                "dledger_broker.rpc.calls:Call.user",
+                "is_of_member = self.is_forwarded and self.gate.access.proves",
+                "is_of_member = self.is_forwarded",
+            )
+        ],
+        ["unit.broker.test_forwarded_calls.test_without_tls_nobody_says_whose_call_it_is"],
     ),
     Mutant(
         "one-user-takes-all-streams",

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from dledger_broker.cluster.channels import FORWARDED_KEY, USER_KEY
 from dledger_broker.rpc.calls import AnsweredBy, Call
 from dledger_broker.rpc.table import ROWS
+from dledger_broker.security.access import OPEN
 from dledger_proto.network.tls import member_name
 from tests.unit.broker.fakes import admission
 from tests.unit.broker.test_table import REGISTER, Refusal, Stranger, gated
@@ -58,5 +59,24 @@ def test_calls_that_members_pass_on_count_for_their_user() -> None:
         await asyncio.gather(first, other)
         with pytest.raises(Refusal, match=r"^BUSY$"):
             await second
+
+    asyncio.run(run())
+
+
+def test_without_tls_nobody_says_whose_call_it_is() -> None:
+    """Nobody can prove to be a member there: the id would belong to whom a stranger likes."""
+
+    async def run() -> None:
+        calls = gated()
+        calls.gate.access, calls.gate.is_on = OPEN, False
+        seen: list[str] = []
+
+        async def handler(call: Call, _request: object) -> Message:
+            seen.append(call.user)
+            return cast("Message", ROW.reply())
+
+        row = replace(ROW, handler=handler, answered_by=AnsweredBy.ANY_MEMBER)
+        await calls.answer(row, REGISTER.SerializeToString(), of_member("bob"))
+        assert seen == [""]
 
     asyncio.run(run())
