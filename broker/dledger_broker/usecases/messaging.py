@@ -8,6 +8,7 @@ could cause only after it has read confirmed state (D10).
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from dledger.state.offsets import METADATA_SIZE_MAX, CommitOffset
@@ -49,22 +50,20 @@ class Messaging:
         """One page of a story at a time: fetches need the pool, too."""
 
     async def resolve(self, topic: str, topic_id: bytes, queue: int) -> Queue:
-        """Return the queue named by a topic's name or id; TOPIC_NOT_FOUND when confirmed."""
+        """Return the queue named by a topic's name or id.
+
+        TOPIC_NOT_FOUND, and NO_PERMISSION to read it, when confirmed.
+        """
         if queue >= QUEUES_PER_TOPIC_MAX:
             raise DledgerError(
                 Code.QUEUE_NOT_FOUND, f"queue {queue}, must be below {QUEUES_PER_TOPIC_MAX}"
             )
+        find, sentence = partial(self._topic_of_name, topic), _no_topic(topic)
         if topic_id:
             check_id("topic_id", topic_id)
-            known = await self.confirmed(
-                lambda: self._live_topic(topic_id),
-                Code.TOPIC_NOT_FOUND,
-                f"no topic has the id {topic_id.hex()}",
-            )
-        else:
-            known = await self.topic_named(topic)
-        if not known.permission & PERMISSION_READ:
-            raise DledgerError(Code.NO_PERMISSION, f"topic {known.name} may not be read")
+            find = partial(self._live_topic, topic_id)
+            sentence = f"no topic has the id {topic_id.hex()}"
+        known = await self.confirmed(lambda: _readable(find()), Code.TOPIC_NOT_FOUND, sentence)
         return Queue(known.topic_id, queue)
 
     async def topic_now(self, name: str, seconds: float = CONFIRM_SECONDS) -> Topic:
@@ -72,16 +71,17 @@ class Messaging:
         await self.view.confirm(seconds)
         topic = self.view.machine.queries.topic_by_name(name)
         if topic is None:
-            raise DledgerError(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist")
+            raise DledgerError(Code.TOPIC_NOT_FOUND, _no_topic(name))
         return topic
 
     async def topic_named(self, name: str) -> Topic:
         """Return a topic by name; TOPIC_NOT_FOUND when confirmed."""
         return await self.confirmed(
-            lambda: self.view.machine.queries.topic_by_name(name),
-            Code.TOPIC_NOT_FOUND,
-            f"topic {name!r} does not exist",
+            partial(self._topic_of_name, name), Code.TOPIC_NOT_FOUND, _no_topic(name)
         )
+
+    def _topic_of_name(self, name: str) -> Topic | None:
+        return self.view.machine.queries.topic_by_name(name)
 
     def _live_topic(self, topic_id: bytes) -> Topic | None:
         topic = self.view.machine.queries.topic_by_id(topic_id)
@@ -190,3 +190,14 @@ def check_id(name: str, value: bytes) -> None:
     """Raise INVALID_ARGUMENT unless `value` can be an id."""
     if len(value) != ID_SIZE or not any(value):
         raise invalid(f"{name} of {len(value)} bytes: must be {ID_SIZE}, not all zero")
+
+
+def _no_topic(name: str) -> str:
+    return f"topic {name!r} does not exist"
+
+
+def _readable(topic: Topic | None) -> Topic | None:
+    """Return a topic that may be read; NO_PERMISSION."""
+    if topic is not None and not topic.permission & PERMISSION_READ:
+        raise DledgerError(Code.NO_PERMISSION, f"topic {topic.name} may not be read")
+    return topic

@@ -202,6 +202,28 @@ def test_a_topic_is_told_as_it_is_now_not_as_a_late_member_has_it() -> None:
     asyncio.run(run())
 
 
+class Closed(Late):
+    """Has not applied yet that the topic may be read."""
+
+    def topic_by_name(self, name: str) -> Topic | None:
+        return self.topic_by_id(TOPIC)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        permission = 6 if self.applied else 2
+        return Topic(TOPIC, "t", TopicType.NORMAL, 1, (LayoutPart("g", 4),), 4, 4, permission, 1)
+
+
+def test_a_late_member_refuses_no_read_that_is_permitted_by_now() -> None:
+    """A client takes the refusal for final: it would ask no other member."""
+
+    async def resolve(name: str, topic_id: bytes) -> Queue:
+        queries = Closed(QueueSpan(0, 0, 0, 1, 1, 1))
+        return await messaging(LateHost(queries), b"", 0, queries).resolve(name, topic_id, 1)
+
+    for name, topic_id in (("t", b""), ("", TOPIC)):
+        assert asyncio.run(resolve(name, topic_id)) == Queue(TOPIC, 1)
+
+
 class Proposals(FakeCommands):
     """Answers every proposal with one result."""
 
