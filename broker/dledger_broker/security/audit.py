@@ -50,7 +50,10 @@ class Audit:
         self._say(self._done, "info", what, address=peer, user=user, outcome="done", **fields)
 
     def refused(self, what: str, peer: str, user: str, error: DledgerError, **fields: str) -> None:
-        """Note what somebody was refused; `user` is empty where nobody has logged in."""
+        """Note what somebody was refused.
+
+        `user`: who has logged in, or whose login is refused; empty where neither is known.
+        """
         self._say(
             self._refused, "warning", what, address=peer, user=user, outcome=error.code.name,
             reason=error.detail, **fields,

@@ -100,6 +100,11 @@ class Logins:
         )
         return first
 
+    def asked_user(self, client_final: str) -> str:
+        """Return whom a proof is of, whether or not it holds; empty: none such is under way."""
+        proof = self._proofs.get(scram.parse_client_final(client_final).nonce)
+        return "" if proof is None else proof.asked.user
+
     def finish(self, client_final: str, peer: str) -> tuple[str, str, User]:
         """Return the member's final message, a token, and whose it is; UNAUTHENTICATED.
 

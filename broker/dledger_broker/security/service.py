@@ -25,10 +25,12 @@ async def begin(call: Call, request: pb.BeginLoginRequest) -> pb.BeginLoginReply
 
 async def finish(call: Call, request: pb.FinishLoginRequest) -> pb.FinishLoginReply:
     """Check a proof, and give a token for this connection."""
+    asked = ""
     try:
+        asked = call.gate.logins.asked_user(request.client_final)
         final, token, user = call.gate.logins.finish(request.client_final, call.peer)
     except DledgerError as error:
-        call.gate.audit.refused("login", call.peer, "", error)
+        call.gate.audit.refused("login", call.peer, asked, error)
         raise
     call.gate.audit.done("login", call.peer, user.name)
     return pb.FinishLoginReply(server_final=final, token=token, lifetime_ms=LIFETIME_MS)

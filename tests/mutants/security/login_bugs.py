@@ -208,4 +208,16 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         ],
         ["unit.security.test_logins.test_a_user_with_many_connections_pushes_out_its_own_tokens"],
     ),
+    Mutant(
+        "the-audit-hides-whose-secret-is-guessed",
+        "somebody tries secrets of a user for days, and no line names the user",
+        [
+            Edit(
+                "dledger_broker.security.logins:Logins.asked_user",
+                'return "" if proof is None else proof.asked.user',
+                'return ""',
+            )
+        ],
+        ["unit.security.test_logins.test_the_audit_names_the_user_whose_secret_somebody_guesses"],
+    ),
 )

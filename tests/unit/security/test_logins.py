@@ -1,16 +1,24 @@
 """Logins: for whom, on which connection, until when, and who has to wait."""
 
+import asyncio
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from dledger.state.users.values import User
+from dledger_broker.rpc.table import ROWS
 from dledger_broker.security import logins as of_logins
 from dledger_broker.security.logins import Logins, host_of
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.login import scram
+from dledger_proto.v1 import login_pb2
 from tests.unit.broker.fakes import ManualClock
+from tests.unit.broker.test_table import Refusal, Stranger, gated
 from tests.unit.security.users import NONCE, log_in, user_of
+
+if TYPE_CHECKING:
+    from dledger_proto.rpc.raw import RawContext
 
 PEER, OTHER = "ipv4:10.0.0.1:4711", "ipv4:10.0.0.2:4711"
 
@@ -199,3 +207,26 @@ def test_hosts_of_peers() -> None:
     assert host_of("ipv6:%5B::1%5D:4711") == "::1"
     assert host_of("ipv6:[::1]:4711") == "::1"
     assert host_of("unix:/x") == "unix:/x"
+
+
+def test_the_audit_names_the_user_whose_secret_somebody_guesses() -> None:
+    """Else nobody sees which user is under attack."""
+    calls = gated(user_of("alice"))
+    noted: list[tuple[object, ...]] = []
+    calls.gate.audit.refused = lambda *told, **_fields: noted.append(told[:3])  # type: ignore[method-assign]
+    (row,) = (row for row in ROWS if row.path == "/dledger.v1.Login/Finish")
+
+    async def guess(name: str) -> None:
+        login = scram.ClientLogin(name, "guessed", NONCE)
+        final = login.final(calls.gate.logins.begin(login.first, PEER))
+        for expected in ("UNAUTHENTICATED", "UNAVAILABLE"):  # the second time it is used up
+            request = login_pb2.FinishLoginRequest(client_final=final).SerializeToString()
+            with pytest.raises(Refusal, match=f"^{expected}$"):
+                await calls.answer(row, request, cast("RawContext", Stranger()))
+
+    for name in ("alice", "nobody"):
+        asyncio.run(guess(name))
+    assert noted == [
+        ("login", PEER, "alice"), ("login", PEER, ""), ("login", PEER, "nobody"),
+        ("login", PEER, ""),
+    ]  # fmt: skip
