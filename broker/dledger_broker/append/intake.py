@@ -163,13 +163,12 @@ class _Sender:
     def may_send(self, header: BatchHeader) -> bool:
         """Tell whether the caller has the right to the topic, and the producer is not another's.
 
-        Whose an unknown producer is may have been decided already: a no until that is confirmed.
+        An unknown one is not proposed: its owner may register it before the batch is applied.
         """
         caller = self._caller
         if caller is EVERYBODY:
             return True
-        rule = self._rule
-        is_own = rule.is_registered(header) and not rule.refusal_of_producer(header, caller.name)
+        is_own = self._rule.refusal_of_producer(header, caller.name) is None
         return is_own and caller.allows(self._needs(header))
 
     async def check(self, header: BatchHeader) -> None:
@@ -178,7 +177,8 @@ class _Sender:
         self._caller.check(self._needs(header))
         refusal = self._rule.refusal_of_producer(header, self._caller.name)
         if refusal is not None:
-            self._caller.was_refused(refusal, "Append")
+            if refusal.code is Code.NO_PERMISSION:
+                self._caller.was_refused(refusal, "Append")
             raise refusal
 
     async def check_rule(self, header: BatchHeader) -> None:

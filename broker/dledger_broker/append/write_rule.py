@@ -40,13 +40,10 @@ class WriteRule:
         if refusal is not None:
             raise refusal
 
-    def is_registered(self, header: BatchHeader) -> bool:
-        """Tell whether the producer of a batch is known here; a batch may have none."""
-        has_none = header.producer_id == NO_ID
-        return has_none or self._queries.is_registered(header.producer_id)
-
     def refusal_of_producer(self, header: BatchHeader, user: str) -> DledgerError | None:
-        """Return what a user is told that sends as the producer of another one, or None."""
+        """Return what a user is told that sends as an unknown producer, or another's, or None."""
+        if header.producer_id == NO_ID:
+            return None
         refused = self._queries.refusal_of_producer(header.producer_id, user)
         return None if refused is None else DledgerError(refused.code, refused.detail)
 

@@ -109,6 +109,11 @@ class Producer:
         return PRODUCER_VALUE.pack(*numbers) + self.owner.encode()
 
 
+def refusal_of_unknown(producer_id: bytes) -> Refused:
+    """Return what somebody is told whose producer is not registered."""
+    return Refused(Code.UNKNOWN_PRODUCER, f"producer {producer_id.hex()} is not registered")
+
+
 class ProducerQueue:
     """Where a producer stands in one queue."""
 
@@ -174,9 +179,7 @@ class ProducerTable:
         """Return where the batch's sequence continues, or its verdict: a repeat or a refusal."""
         producer = self.find(header.producer_id)
         if producer is None:
-            return Refused(
-                Code.UNKNOWN_PRODUCER, f"producer {header.producer_id.hex()} is not registered"
-            )
+            return refusal_of_unknown(header.producer_id)
         epoch = header.producer_epoch
         if epoch != producer.epoch:
             if epoch < producer.epoch:

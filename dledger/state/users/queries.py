@@ -1,6 +1,7 @@
 """Questions about users; the other questions to the state are in `dledger/state/queries.py`."""
 
 from dledger.state.producers.registration import refusal_of_another
+from dledger.state.producers.table import refusal_of_unknown
 from dledger.state.results import Refused
 from dledger.state.state import State
 from dledger.state.users.values import User
@@ -25,13 +26,12 @@ class UserQueries:
         """The revision of the newest list of users that is known as a whole; 0: of none."""
         return self._state.users.list_state.revision
 
-    def is_registered(self, producer_id: bytes) -> bool:
-        """Tell whether a producer is known, so that it is known whose it is."""
-        return self._state.producers.find(producer_id) is not None
-
     def refusal_of_producer(self, producer_id: bytes, user: str) -> Refused | None:
-        """Return why a user may not send as a producer, or None; of an unknown one nobody knows."""
+        """Return why a user may not send as a producer, or None.
+
+        Apply would refuse an unknown one, too, unless somebody registers it before the batch.
+        """
         producer = self._state.producers.find(producer_id)
-        if producer is None or not producer.is_anothers(user):
-            return None
-        return refusal_of_another(producer_id)
+        if producer is None:
+            return refusal_of_unknown(producer_id)
+        return refusal_of_another(producer_id) if producer.is_anothers(user) else None

@@ -114,8 +114,7 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.append.intake:_Sender.may_send",
-                "is_own = rule.is_registered(header) and not "
-                "rule.refusal_of_producer(header, caller.name)",
+                "is_own = self._rule.refusal_of_producer(header, caller.name) is None",
                 "is_own = True",
             )
         ],
@@ -123,15 +122,15 @@ USER_BUGS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "an-unknown-producer-is-anybodys",
-        "by a member that lags, a user writes as a producer that another one has just registered",
+        "a user writes as a producer that another one is just registering",
         [
             Edit(
-                "dledger_broker.append.intake:_Sender.may_send",
-                "is_own = rule.is_registered(header) and not ",
-                "is_own = not ",
+                "dledger.state.users.queries:UserQueries.refusal_of_producer",
+                "return refusal_of_unknown(producer_id)",
+                "return None",
             )
         ],
-        ["unit.broker.test_senders.test_a_member_that_lags_asks_whose_an_unknown_producer_is"],
+        ["unit.state.test_producer_owners.test_a_producer_nobody_registered_is_nobodys"],
     ),
     Mutant(
         "the-audit-misses-what-the-state-refuses",

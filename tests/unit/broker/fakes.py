@@ -161,7 +161,9 @@ class OpenRule(WriteRule):
         self.anothers = b""
         """The producer of another user."""
         self.lags = False
-        """No producer is registered here, until the state is confirmed."""
+        """No producer is known here, until the state is confirmed."""
+        self.is_unknown = False
+        """No producer is registered."""
         self.has_leader = True
         self.asked = 0
 
@@ -169,13 +171,11 @@ class OpenRule(WriteRule):
         """Return the refusal of a topic that is to be refused."""
         return self.refused.get(header.topic_id)
 
-    def is_registered(self, header: BatchHeader) -> bool:
-        """Tell whether the producer is known here."""
-        return not self.lags
-
     def refusal_of_producer(self, header: BatchHeader, user: str) -> DledgerError | None:
-        """Return the refusal of the producer of another user, if it is known here."""
-        is_anothers = user and not self.lags and header.producer_id == self.anothers
+        """Return the refusal of an unknown producer, or of one of another user."""
+        if self.lags or self.is_unknown:
+            return DledgerError(Code.UNKNOWN_PRODUCER, "not registered")
+        is_anothers = user and header.producer_id == self.anothers
         return DledgerError(Code.NO_PERMISSION, "another user's") if is_anothers else None
 
     async def confirm(self) -> None:

@@ -77,14 +77,14 @@ def test_nobody_sends_as_the_producer_of_another_user() -> None:
     run(scenario)
 
 
-def told_by_one_that_lags(*, has_leader: bool) -> list[int]:
+def told_by_one_that_lags(*, has_leader: bool = True, is_unknown: bool = False) -> list[int]:
     """Return what bob hears who sends as another's producer, which the member does not know yet."""
     told: list[int] = []
 
     async def scenario() -> None:
         stage = Stage()
         stage.rule.anothers = NO_ID
-        stage.rule.lags, stage.rule.has_leader = True, has_leader
+        stage.rule.lags, stage.rule.has_leader, stage.rule.is_unknown = True, has_leader, is_unknown
         stage.session = AppendSession(stage.intake, stage.admission, Named())
         serving = stage.start()
         stage.put(1, batch(b"a"))
@@ -100,7 +100,12 @@ def told_by_one_that_lags(*, has_leader: bool) -> list[int]:
 
 def test_a_member_that_lags_asks_whose_an_unknown_producer_is() -> None:
     """Its owner may have registered it already: then the leader would take the batch for its."""
-    assert told_by_one_that_lags(has_leader=True) == [Code.NO_PERMISSION]
+    assert told_by_one_that_lags() == [Code.NO_PERMISSION]
+
+
+def test_a_batch_of_a_producer_that_nobody_registered_is_not_proposed() -> None:
+    """Its owner could register it, under an epoch that can be guessed, before the batch applies."""
+    assert told_by_one_that_lags(is_unknown=True) == [Code.UNKNOWN_PRODUCER]
 
 
 def test_a_member_that_can_ask_nobody_takes_nothing_of_an_unknown_producer() -> None:

@@ -35,6 +35,11 @@ def test_a_producer_of_before_there_were_users_gets_the_first_one_that_registers
     assert refusal.code is Code.NO_PERMISSION
     assert "ann" not in refusal.detail
     assert driven.machine.queries.refusal_of_producer(PRODUCER, "ann") is None
-    assert driven.machine.queries.refusal_of_producer(NEXT_LIFE, "bob") is None, "nobody has it"
-    known = [driven.machine.queries.is_registered(each) for each in (PRODUCER, NEXT_LIFE)]
-    assert known == [True, False]
+
+
+def test_a_producer_nobody_registered_is_nobodys() -> None:
+    driven = started()
+    for user in ("bob", ""):
+        unknown = driven.machine.queries.refusal_of_producer(PRODUCER, user)
+        assert unknown is not None
+        assert unknown.code is Code.UNKNOWN_PRODUCER
