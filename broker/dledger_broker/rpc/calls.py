@@ -305,10 +305,10 @@ class Calls:
                 of_members = row.rule is rules.MEMBERS or call.is_forwarded
                 # Else a client could make itself an administrator before users are turned on.
                 if of_members or (row.rule is rules.ADMINISTRATORS and not self.gate.is_on):
-                    self.gate.check_member(context)
+                    self.gate.check_member(context, row.name)
                 ANSWER_BY.set(call.deadline)  # of this call's own context
                 if row.rule is not rules.BEFORE_LOGIN:
-                    call.caller = self.gate.caller(context, call.metadata)
+                    call.caller = self.gate.caller(context, call.metadata, row.name)
                 with self.admission.share(row.work, call.user):
                     request = status.parsed(row.request, data)
                     await self._admit(row, call, request)
@@ -328,7 +328,7 @@ class Calls:
     async def _admit(self, row: Row[Any, Any], call: Call, request: Message) -> None:
         """Raise unless the caller may make this call."""
         if row.rule is rules.ADMINISTRATORS:
-            call.caller.check_admin()
+            call.caller.check_admin(row.name)
         await self.gate.admit(
             call.caller, lambda: row.rule.needs(request, call.find_topic), call.confirm
         )

@@ -47,7 +47,7 @@ class RouteWatch:
     async def watch(self, request_bytes: bytes, context: raw.RawContext) -> None:
         """Send everything, then each change. A reader that is too slow ends with BUSY."""
         try:
-            caller = self._gate.caller(context, metadata_of(context))
+            caller = self._gate.caller(context, metadata_of(context), "Watch")
             request = status.parsed(pb.RoutesRequest, request_bytes)
             with self._bound.held(caller.name):
                 replies = self._follow(frozenset(request.topics), caller)

@@ -45,14 +45,14 @@ class Streams:
     def _messaging(self, metadata: Mapping[str, str]) -> Messaging:
         return group_named(self._calls.groups, metadata.get(GROUP_KEY, "")).messaging
 
-    def _caller(self, context: raw.RawContext) -> Caller:
-        return self._calls.gate.caller(context, metadata_of(context))
+    def _caller(self, context: raw.RawContext, call: str) -> Caller:
+        return self._calls.gate.caller(context, metadata_of(context), call)
 
     def _intake(self, context: raw.RawContext) -> AppendIntake:
         metadata = metadata_of(context)
         named = metadata.get(GROUP_KEY, ""), FORWARDED_KEY in metadata
         if named[1]:
-            self._calls.gate.check_member(context)
+            self._calls.gate.check_member(context, "Append")
         intake = self._intakes.get(named)
         if intake is None:
             messaging = self._messaging(metadata)
@@ -71,7 +71,7 @@ class Streams:
         """Serve a stream of batches."""
         try:
             self._calls.admission.check_open()
-            caller = self._caller(context)
+            caller = self._caller(context, "Append")
             session = AppendSession(self._intake(context), self._calls.admission, caller)
             with self._calls.admission.append_streams.held(caller.name):
                 # Tells the caller that the stream is taken: what it writes now has arrived.
@@ -98,7 +98,7 @@ class Streams:
         """Answer one frame of batches."""
         try:
             self._calls.admission.check_open()
-            caller = self._caller(context)
+            caller = self._caller(context, "AppendOne")
             return await append_unary(self._intake(context), frame, caller)
         except DledgerError as error:
             await status.abort(context, error)
@@ -112,7 +112,7 @@ class Streams:
         calls = self._calls
         try:
             calls.admission.check_open()
-            caller = self._caller(context)
+            caller = self._caller(context, "Fetch")
             messaging = self._messaging(metadata_of(context))
             request = status.parsed(pb.FetchRequest, request_bytes)
             topic_by_id = messaging.view.machine.queries.topic_by_id
@@ -145,7 +145,7 @@ class Streams:
         calls = self._calls
         try:
             calls.admission.check_open()
-            caller = self._caller(context)
+            caller = self._caller(context, "Session")
             hosted = group_named(calls.groups, metadata_of(context).get(GROUP_KEY, ""))
             assert hosted.coordinator is not None, "every group of a member has a coordinator"
             with calls.admission.sessions.held(caller.name):
@@ -163,7 +163,7 @@ class Streams:
     async def log_entries(self, request_bytes: bytes, context: raw.RawContext) -> None:
         """Send what the log holds of every entry. The time of each message is limited."""
         try:
-            caller = self._caller(context)
+            caller = self._caller(context, "LogEntries")
             caller.check(rules.OF_LOG.needs(None, lambda _topic_id: None))
             request = status.parsed(pb.LogEntriesRequest, request_bytes)
             with self._calls.admission.log_streams.held(caller.name):

@@ -73,7 +73,7 @@ class Caller(Protocol):
         """Tell whether the caller may do something."""
         ...
 
-    def check_admin(self) -> None:
+    def check_admin(self, call: str, /) -> None:
         """Raise NO_PERMISSION unless the caller is an administrator, or a member."""
         ...
 
@@ -102,7 +102,7 @@ class Everybody:
         """See `Caller`."""
         return True
 
-    def check_admin(self) -> None:
+    def check_admin(self, _call: str) -> None:
         """See `Caller`."""
 
     def was_refused(self, _error: DledgerError, _wished: str) -> None:
@@ -136,16 +136,16 @@ class Gate:
         self.audit = Audit(clock)
         self._rights: dict[tuple[int, str, Resource], tuple[User, int]] = {}
 
-    def check_member(self, context: PeerContext) -> None:
-        """Raise NO_PERMISSION unless the caller is a member of the cluster."""
+    def check_member(self, context: PeerContext, call: str) -> None:
+        """Raise NO_PERMISSION unless the caller is a member of the cluster; `call`: its name."""
         try:
             self.access.check_member(context)
         except DledgerError as error:
-            self.audit.refused("call", context.peer(), "", error)
+            self.audit.refused("call", context.peer(), "", error, wished=call)
             raise
 
-    def caller(self, context: PeerContext, metadata: Mapping[str, str]) -> Caller:
-        """Return who calls; UNAUTHENTICATED when nobody has logged in."""
+    def caller(self, context: PeerContext, metadata: Mapping[str, str], call: str) -> Caller:
+        """Return who makes a call of this name; UNAUTHENTICATED when nobody has logged in."""
         if not self.is_on:
             return EVERYBODY
         names = self.access.names(context)
@@ -156,7 +156,7 @@ class Gate:
         try:
             user = self.logins.user_of(token, peer)
         except DledgerError as error:
-            self.audit.refused("call", peer, "", error)
+            self.audit.refused("call", peer, "", error, wished=call)
             raise
         return _UserCaller(self, user.name, token, peer)
 
@@ -236,11 +236,11 @@ class _UserCaller:
         user = self._gate.logins.user_of(self._token, self._peer)
         return self._has(user, action, resource)
 
-    def check_admin(self) -> None:
+    def check_admin(self, call: str) -> None:
         user = self._gate.logins.user_of(self._token, self._peer)
         if not user.is_admin:
             error = DledgerError(Code.NO_PERMISSION, "only an administrator may do this")
-            self._gate.audit.refused("administration", self._peer, self.name, error)
+            self._gate.audit.refused("administration", self._peer, self.name, error, wished=call)
             raise error
 
     def was_refused(self, error: DledgerError, wished: str) -> None:

@@ -220,4 +220,16 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         ],
         ["unit.security.test_logins.test_the_audit_names_the_user_whose_secret_somebody_guesses"],
     ),
+    Mutant(
+        "the-audit-hides-what-strangers-try",
+        "lines of refusals say who came and from where, and not what for",
+        [
+            Edit(
+                "dledger_broker.security.gate:Gate.caller",
+                'self.audit.refused("call", peer, "", error, wished=call)',
+                'self.audit.refused("call", peer, "", error, wished="")',
+            )
+        ],
+        ["unit.security.test_gate.test_the_audit_says_which_call_was_refused"],
+    ),
 )

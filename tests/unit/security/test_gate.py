@@ -115,7 +115,7 @@ class World:
 
     def caller(self, name: str) -> Caller:
         token = log_in(self.gate.logins, name, PEER)
-        return self.gate.caller(Context(client_name("c", "app")), {LOGIN_KEY: token})
+        return self.gate.caller(Context(client_name("c", "app")), {LOGIN_KEY: token}, "Fetch")
 
 
 def test_who_calls() -> None:
@@ -123,13 +123,13 @@ def test_who_calls() -> None:
     stranger = Context(client_name("c", "app"))
     for metadata in ({}, {LOGIN_KEY: "guessed"}):
         with pytest.raises(DledgerError) as error:
-            world.gate.caller(stranger, metadata)
+            world.gate.caller(stranger, metadata, "Fetch")
         assert error.value.code is Code.UNAUTHENTICATED
     member = Context(member_name("c", "g", "a"))
-    assert world.gate.caller(member, {}) is EVERYBODY
+    assert world.gate.caller(member, {}, "Fetch") is EVERYBODY
     with pytest.raises(DledgerError):
-        world.gate.caller(Context(member_name("other", "g", "a")), {})
-    assert World(on=False).gate.caller(stranger, {}) is EVERYBODY
+        world.gate.caller(Context(member_name("other", "g", "a")), {}, "Fetch")
+    assert World(on=False).gate.caller(stranger, {}, "Fetch") is EVERYBODY
 
 
 def refusal(caller: Caller, action: Action, resource: Resource, not_found: str = "no x") -> str:
@@ -165,9 +165,24 @@ def test_a_stream_feels_a_change_at_its_next_frame() -> None:
 
 def test_only_administrators_are_administrators() -> None:
     world = World(user_of("root", is_admin=True), user_of("bob"))
-    world.caller("root").check_admin()
+    world.caller("root").check_admin("Put")
     with pytest.raises(DledgerError, match="NO_PERMISSION: only an administrator"):
-        world.caller("bob").check_admin()
+        world.caller("bob").check_admin("Put")
+
+
+def test_the_audit_says_which_call_was_refused() -> None:
+    world = World(user_of("bob"))
+    noted: list[tuple[object, object]] = []
+    world.gate.audit.refused = lambda *told, **fields: noted.append((told[2], fields["wished"]))  # type: ignore[method-assign]
+    stranger, bob = Context(client_name("c", "app")), world.caller("bob")
+    for refuse in (
+        lambda: world.gate.caller(stranger, {}, "Fetch"),
+        lambda: world.gate.check_member(stranger, "Append"),
+        lambda: bob.check_admin("Put"),
+    ):
+        with pytest.raises(DledgerError):
+            refuse()
+    assert noted == [("", "Fetch"), ("", "Append"), ("bob", "Put")]
 
 
 def test_strangers_cannot_fill_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
