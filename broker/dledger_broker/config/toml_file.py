@@ -2,6 +2,7 @@
 
 Owns: what a file may be, whatever its keys mean. Python's reader of TOML follows tables into one
 another as deep as they go, and takes numbers of any length: both end in errors that name no file.
+For a key of n names it takes memory for n * n of them.
 """
 
 import tomllib
@@ -10,6 +11,8 @@ from typing import Any, Final, cast
 
 from dledger_broker.config.checks import ConfigError, Problem
 
+LINE_LENGTH_MAX: Final = 2_048
+"""Characters; a key cannot have more names than fit in a line."""
 NESTING_MAX: Final = 16
 """Tables and lists within one another; a configuration needs four."""
 NUMBER_BITS_MAX: Final = 64
@@ -22,21 +25,30 @@ Raw = dict[str, Any]
 def read_toml(path: Path) -> Raw:
     """Return what a file holds; ConfigError when it cannot be read."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-        limit = _beyond(found)
+        text = path.read_text(encoding="utf-8")
+        limit = _too_long(text)
         if not limit:
-            return found
+            found = tomllib.loads(text)
+            limit = _beyond(found)
+            if not limit:
+                return found
     except OSError as error:
         limit = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
         limit = f"is not UTF-8 at byte {error.start}"
     except tomllib.TOMLDecodeError as error:
         limit = f"is not TOML: {error}"
-    except ValueError:  # Python refuses to read decimal numbers of thousands of digits
-        limit = f"has a number of more than {NUMBER_BITS_MAX} bits"
     except RecursionError:
         limit = _too_deep()
     raise ConfigError([Problem("file", str(path), limit)])
+
+
+def _too_long(text: str) -> str:
+    """Return which line is too long; empty: none."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > LINE_LENGTH_MAX:
+            return f"has {len(line)} characters in line {number}, at most {LINE_LENGTH_MAX}"
+    return ""
 
 
 def _beyond(found: Raw) -> str:

@@ -144,7 +144,9 @@ def _stream(data: bytes) -> None:
     whole = _cut(rest, [len(rest)])
     assert _cut(rest, [7 * size for size in sizes] or [1]) == whole
     frames, is_open = whole
-    told = b"".join(struct.pack("<I", len(frame)) + frame for frame in frames)
+    told = bytearray()
+    for frame in frames:
+        told += struct.pack("<I", len(frame)) + frame
     assert rest.startswith(told)
     left = rest[len(told) :]
     assert not is_open or len(left) < 4 or int.from_bytes(left[:4], "little") > len(left) - 4
