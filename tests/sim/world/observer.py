@@ -133,7 +133,10 @@ class Observer:
             same -= 1
         removed = [facts.log.pop(i) for i in range(facts.last, same, -1) if i in facts.log]
         if restart:
-            self._check_lost(facts, [ref for ref in removed if not self._is_superseded(log, ref)])
+            lost = [ref for ref in removed if not self._is_superseded(log, ref)]
+            if len(lost) < len(removed):  # a refill, and its log begins among the replaced entries
+                self._forget_before(facts, head)
+            self._check_lost(facts, lost)
             removed = []
         first = max(same + 1, head)
         added = [log.ref(LogIndex(index)) for index in range(first, last + 1)]
@@ -160,12 +163,16 @@ class Observer:
                 f"{facts.name} was refilled up to entry {last}, committed are those up to "
                 f"{self.facts.committed_last}",
             )
+        self._forget_before(facts, head)
+        facts.last = head - 1
+
+    def _forget_before(self, facts: MemberFacts, head: int) -> None:
+        """Forget what the member held before its log begins: it may be of another history."""
         for index in [index for index in facts.log if index < head]:
             ref = facts.log.pop(index)
             if self.facts.committed.get(index) != ref:
                 for known in (self.facts.holders, self.facts.on_disk):
                     known.get(ref.crc, set()).discard(facts.name)
-        facts.last = head - 1
 
     def _is_superseded(self, log: CommitLog, ref: EntryRef) -> bool:
         """Tell whether a refill put the committed entry of the same index in place of one."""

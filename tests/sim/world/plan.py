@@ -16,6 +16,7 @@ SAFETY_SECONDS_MIN = 40.0
 SAFETY_SECONDS_MAX = 70.0
 TOPIC_QUEUES = 2
 COMPACTS_SHARE = 0.4
+USERS_SHARE = 0.4
 SMALL_TABLES_SHARE = 0.75
 ASYNC_SHARE = 0.12
 EXPIRY_SHARE = 0.4
@@ -79,6 +80,8 @@ class WorldPlan:
     """Leaders carry old records forward every few seconds."""
     compacts: bool = False
     """There is a compacted topic, and leaders compact it every few seconds."""
+    changes_users: bool = False
+    """The administrator changes users, too."""
     flush: FlushMode = FlushMode.SYNC
     """With `ASYNC`, written bytes count as on disk, and no fault cuts power."""
 
@@ -127,7 +130,7 @@ class WorldPlan:
             f"refills at {self.refill_bytes_per_second} B/s, "
             f"{self.absent_bytes_max} B for the absent, scrubs each {self.scrub_ms} ms, "
             f"small tables {self.small_tables}, carries often {self.carries_often}, "
-            f"compacts {self.compacts}, "
+            f"compacts {self.compacts}, changes users {self.changes_users}, "
             f"flush {self.flush.value}, waits for callers {self.waits_for_callers}, "
             f"consumer groups expire after {self.group_expiry_ms} ms; "
             f"{'no shared topic' if self.delivery is None else self.delivery.describe()}"
@@ -141,6 +144,7 @@ def draw_plan(seed: int, *, members: int = 0) -> WorldPlan:
         plan,
         scrub_ms=Random(f"scrub/{seed}").choice((0, 3_000, 10_000)),
         compacts=Random(f"compact/{seed}").random() < COMPACTS_SHARE,
+        changes_users=Random(f"users/{seed}").random() < USERS_SHARE,
     )
     if not members and plan.small_tables and plan.administers:
         plan = replace(plan, group_expiry_ms=_group_expiry_ms(seed, plan.delivery))

@@ -44,6 +44,9 @@ SUFFIX_WRITES: Final = 100
 """How many proposals an isolated leader gets: half a second's worth."""
 REJOIN_MAX: Final = 4.0
 """The links' own back-off is up to 1 s; one index per heartbeat would be 10 (L4)."""
+REFILL_MAX: Final = 12.0
+"""The same, where the group kept too little log meanwhile: log and state of another come first."""
+KEEPS_ALL_BYTES: Final = 1 << 30
 MINORITY_SECONDS: Final = 3.0
 REPLACE_MAX: Final = 0.45
 """A killed leader is replaced without waiting for the election timer (D17), plus ROUND_TRIPS."""
@@ -176,10 +179,15 @@ def _isolated_leader(group: "Group", random: Random, leader: "SimMember") -> Non
     _until(group, lambda: bool(settled), SETTLE_MAX, f"{leader.name} settles its proposals")
     _until(group, lambda: group.leader is not None, SETTLE_MAX, "another leads")
     group.network.heal_all()
-    head, own = group.facts.committed_last, leader.process
-    assert own is not None
-    rejoined = lambda: own.machine.applied_index >= head  # noqa: E731
-    _until(group, rejoined, REJOIN_MAX, f"{leader.name} replaces its suffix")
+    head = group.facts.committed_last
+
+    def rejoined() -> bool:
+        own = leader.process  # a refill ends it, and starts another
+        return own is not None and own.machine.applied_index >= head
+
+    keeps_all = group.plan.absent_bytes_max >= KEEPS_ALL_BYTES
+    limit = REJOIN_MAX if keeps_all else REFILL_MAX
+    _until(group, rejoined, limit, f"{leader.name} replaces its suffix")
 
 
 def _minority(group: "Group", random: Random, leader: "SimMember") -> None:
