@@ -51,7 +51,7 @@ class UserAuthority:
         user = user_from_proto(request.user, credentials)
         check_user(user)
         mode = PutMode.CREATE if request.create else PutMode.CHANGE
-        known_revision = 0 if request.create else request.known_revision or revision
+        known_revision = request.known_revision or (0 if request.create else revision)
         return await self._changed(PutUser(mode, user, known_revision), user)
 
     async def delete(self, request: pb.DeleteUserRequest) -> pb.UserReply:

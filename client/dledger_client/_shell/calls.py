@@ -171,7 +171,7 @@ FAIL_RECORDS: Final = Method(
 PUT_USER: Final = Method(
     "Users", users_pb2.PutUserRequest, users_pb2.UserReply, write=True, name="Put"
 )
-"""Of a new user, or naming the list that it was changed in: a late copy undoes nothing."""
+"""Naming the list that it is a change of: a late copy undoes nothing."""
 CHANGE_USER: Final = Method(
     "Users", users_pb2.PutUserRequest, users_pb2.UserReply, write=True, name="Put", repeatable=False
 )

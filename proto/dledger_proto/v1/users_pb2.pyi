@@ -170,7 +170,7 @@ class PutUserRequest(_message.Message):
     create: _builtins.bool
     """true: the name must be free; false: there must be such a user"""
     known_revision: _builtins.int
-    """of a change: refused when the list has changed since; 0: not asked"""
+    """refused when the list has changed since; 0: not asked"""
     @_builtins.property
     def user(self) -> Global___User:
         """the whole; without credentials a user that exists keeps its own"""

@@ -85,6 +85,18 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         ["unit.broker.test_users.test_users_come_before_topics"],
     ),
     Mutant(
+        "a-late-creation-brings-a-user-back",
+        "a copy of a creation that was on the way for long undoes a deletion",
+        [
+            Edit(
+                "dledger_broker.users.authority:UserAuthority.put",
+                "request.known_revision or (0 if request.create else revision)",
+                "0 if request.create else request.known_revision or revision",
+            )
+        ],
+        ["unit.broker.test_users.test_a_late_copy_of_a_creation_brings_back_nobody"],
+    ),
+    Mutant(
         "pages-of-two-lists-are-one",
         "a list that changes between two pages is taken for one list",
         [

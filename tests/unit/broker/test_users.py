@@ -194,6 +194,24 @@ def test_a_group_that_cannot_be_reached_is_named() -> None:
     run(scenario)
 
 
+def test_a_late_copy_of_a_creation_brings_back_nobody() -> None:
+    """A creation that names the list is of that list; who was deleted meanwhile stays deleted."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.decide(put(BOB))
+        wire = user_to_proto(CAROL, with_credentials=True)
+        revision = cluster.control.revision
+        request = pb.PutUserRequest(user=wire, create=True, known_revision=revision)
+        for _ in range(2):
+            assert (await cluster.authority.put(request)).revision == revision + 1
+        cluster.decide(DeleteUser("carol"))
+        with pytest.raises(DledgerError, match=r"USER_EXISTS.*look again"):
+            await cluster.authority.put(request)
+        assert cluster.control.users() == [BOB]
+
+    run(scenario)
+
+
 def test_a_change_without_credentials_keeps_them() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.decide(put(ALICE), put(BOB))

@@ -30,7 +30,7 @@ def cluster() -> Generator[FakeCluster]:
         answers["List"] = lambda data: (
             pb.ListUsersReply(users=[pb.User(name="bob")])
             if pb.ListUsersRequest.FromString(data).after
-            else pb.ListUsersReply(users=[ALICE], more=True)
+            else pb.ListUsersReply(users=[ALICE], more=True, revision=6)
         )
         yield made
 
@@ -52,7 +52,7 @@ def test_a_drawn_secret_is_shown_once(
     assert cluster.run("acl", "user", "add", "bob") == 0
     shown = capsys.readouterr()
     request = asked(cluster)
-    assert request.create
+    assert (request.create, request.known_revision) == (True, 6), "a late copy adds nobody"
     assert not request.user.is_admin
     assert fits(request, shown.out.removesuffix("\n"))
     assert request.user.credentials.rounds == 4_096

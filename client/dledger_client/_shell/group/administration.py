@@ -247,7 +247,8 @@ class GroupAdministration:
         The secret stays here: a member gets keys from which nobody can log in. A secret that a
         person chose has at least 16 characters; `secret_is_drawn` says that it is random, and saves
         time at each login. With `known_revision`, of `describe_user`, UserExists when users have
-        changed since. UserNotFound, or with `create` UserExists.
+        changed since. UserNotFound, or with `create` UserExists. A creation names the list that
+        it read first: a late copy of it brings back no user that was deleted meanwhile.
         """
         return self._runner.run(
             self._group_administration.put_user(

@@ -244,8 +244,15 @@ class AsyncGroupAdministration:
         The secret stays here: a member gets keys from which nobody can log in. A secret that a
         person chose has at least 16 characters; `secret_is_drawn` says that it is random, and saves
         time at each login. With `known_revision`, of `describe_user`, UserExists when users have
-        changed since. UserNotFound, or with `create` UserExists.
+        changed since. UserNotFound, or with `create` UserExists. A creation names the list that
+        it read first: a late copy of it brings back no user that was deleted meanwhile.
         """
+        group = await self._queries.control_group()
+        if create and not known_revision:
+            newest = await self._cluster.call(
+                calls.LIST_USERS, upb.ListUsersRequest(limit=1), group=group
+            )
+            known_revision = newest.revision
         request = upb.PutUserRequest(
             user=user_request(user), create=create, known_revision=known_revision
         )
@@ -254,8 +261,7 @@ class AsyncGroupAdministration:
             request.user.credentials.CopyFrom(
                 credentials_of(secret, salt, is_drawn=secret_is_drawn)
             )
-        group = await self._queries.control_group()
-        method = calls.PUT_USER if create or known_revision else calls.CHANGE_USER
+        method = calls.PUT_USER if known_revision else calls.CHANGE_USER
         return change_of(await self._cluster.call(method, request, group=group))
 
     async def delete_user(self, name: str) -> UserChange:
