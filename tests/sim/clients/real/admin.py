@@ -40,6 +40,7 @@ from tests.sim.clients.lookups import (
 )
 from tests.sim.clients.process import ClientProcess, bootstrap
 from tests.sim.clients.real.keeper import TOPIC as KEPT_TOPIC
+from tests.sim.clients.real.users import UserAdministrator
 from tests.sim.invariants.delivery.queue_contents import QueueKey
 from tests.sim.invariants.delivery.records import TOPIC as SHARED_TOPIC
 from tests.sim.invariants.delivery.right_stamps import AHEAD_MAX_MS
@@ -99,7 +100,9 @@ class RealAdmin:
         self.running = True
         self.histories: dict[str, TopicHistory] = {}
         self._actions = ACTIONS | (EXPIRING if world.plan.group_expiry_ms else {})
+        self._actions |= {"users": 4} if world.plan.changes_users else {}
         self._consumer_groups = GroupAdministrator(HOST, world, random, TOPIC)
+        self._users = UserAdministrator(HOST, world, random)
         self._holds: dict[str, QueueHold] = {}
         """By owner: what this administrator was told that it holds. No owner holds twice."""
         self._holds_asked = 0
@@ -153,6 +156,8 @@ class RealAdmin:
                 await self._hold(admin)
             case "groups":
                 await self._consumer_groups.turn(admin)
+            case "users":
+                await self._users.turn(admin)
             case "schedules":
                 await self._schedule(admin)
             case "list holds":
@@ -436,12 +441,13 @@ class RealAdmin:
                 due = rows if due is None else due
                 if rows != due:
                     return f"{name} has the topics {rows}, {group.names[0]} has {due}"
-        return ""
+        return self._users.why_not_agreed()
 
     def check_end(self) -> None:
         """Compare the topics that the control group holds with their histories."""
         topics = self._world.group.any_process.machine.queries.topics()
         self._consumer_groups.check_end(topics)
+        self._users.check_end()
         plain = [each for each in topics if _is_mine(each.name)]
         found = {topic.name: topic for topic in plain}
         if found.keys() - self.histories.keys() != {TOPIC}:
