@@ -14,6 +14,8 @@ from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 UNKNOWN: Final = "\0"
 """A name that nobody knows, or any: what allows it is about all names; each denial may mean it."""
+SOME: Final = "\1"
+"""Any one thing of a kind: what allows one of them allows it, and what denies all denies it."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -63,6 +65,8 @@ def _meets(policy: Policy, resource: Resource) -> bool:
         return False
     if policy.match is Match.ALL or (resource.name == UNKNOWN and not policy.allows):
         return True
+    if resource.name == SOME:
+        return policy.allows
     if policy.match is Match.PREFIX:
         return resource.name.startswith(policy.pattern)
     return resource.name == policy.pattern

@@ -17,7 +17,7 @@ from dledger.state.users.values import Action, ResourceKind, User
 from dledger_broker.security import deciding
 from dledger_broker.security.access import OPEN, Access, CallerContext
 from dledger_broker.security.audit import Audit
-from dledger_broker.security.deciding import UNKNOWN, Address, Resource
+from dledger_broker.security.deciding import SOME, UNKNOWN, Address, Resource
 from dledger_broker.security.logins import FindUser, Logins, host_of
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.network.tls import is_member_of
@@ -25,8 +25,8 @@ from dledger_proto.network.tls import is_member_of
 LOGIN_KEY: Final = "dledger-login"
 """The metadata that carries a token."""
 CATCH_UP_SECONDS: Final = 0.2
-"""How long a login or a refusal waits for confirmed state. Without a leader there is none. Then
-what is applied decides about a call, and whoever cannot prove a secret shall try again."""
+"""How long a login or a refusal waits for confirmed state. Without a leader there is none: then
+whoever may not, as far as this member has heard, shall try again."""
 RIGHTS_MAX: Final = 10_000
 """Answers that are remembered for calls to come; then all are forgotten."""
 
@@ -180,10 +180,14 @@ class Gate:
         """Raise unless the caller may; `confirm` catches up with topics.
 
         A member that lags may not have heard yet of a topic, or of a right: it refuses nobody
-        before it has caught up (D10).
+        before it has caught up (D10), and without a leader it says UNAVAILABLE of all that.
         """
         if caller is not EVERYBODY and not caller.allows(find_needs()):
-            await self.catch_up(confirm)
+            is_current = await self.catch_up(confirm)
+            if not is_current and not caller.allows(find_needs()):
+                raise DledgerError(
+                    Code.UNAVAILABLE, f"what user {caller.name} may cannot be confirmed now"
+                )
             caller.check(find_needs())
 
     def rights(self, user: User, resource: Resource, host: str) -> int:
@@ -265,6 +269,8 @@ def _shown(resource: Resource) -> str:
     kind = resource.kind.name.lower()
     if resource.name == UNKNOWN:
         return f"all names of a {kind}"
+    if resource.name == SOME:
+        return f"some {kind}"
     return f"{kind} {resource.name}".rstrip()
 
 

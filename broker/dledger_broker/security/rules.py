@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dledger.state.users.values import Action
+from dledger.state.users.values import Action, ResourceKind
 from dledger.state.values import Topic
 from dledger_broker.security import deciding
-from dledger_broker.security.deciding import CLUSTER, UNKNOWN
+from dledger_broker.security.deciding import CLUSTER, SOME, UNKNOWN
 from dledger_broker.security.gate import Need
 from dledger_proto.batch.header import ID_SIZE, TOPIC_ID_AT
 from dledger_proto.errors import invalid
@@ -44,7 +44,6 @@ class Rule:
 
 
 ANYONE: Final = Rule("every user; it sees what it may know")
-PRODUCERS: Final = Rule("every user; not for the producer of another user")
 MEMBERS: Final = Rule("members of the cluster alone, also without users")
 ADMINISTRATORS: Final = Rule("administrators, and members", is_noted=True)
 BEFORE_LOGIN: Final = Rule("whoever may connect")
@@ -152,6 +151,11 @@ def _scheduled(request: Any, find: FindTopic) -> Iterator[Need]:
     yield id_need(Action.PUBLISH, bytes(request.batch[TOPIC_ID_AT]), find)
 
 
+def _registered(_request: Any, _find: FindTopic) -> Iterator[Need]:
+    yield Need(Action.PUBLISH, deciding.Resource(ResourceKind.TOPIC, SOME))
+
+
+PRODUCERS: Final = Rule("PUBLISH some topic; not for the producer of another user", _registered)
 NEW_TOPIC: Final = Rule(
     "CREATE topic; a no tells nothing of whether it exists", _new_topic, is_noted=True
 )

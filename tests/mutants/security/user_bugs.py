@@ -109,6 +109,18 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         ["unit.broker.test_users.test_a_list_that_changes_while_it_is_read_is_read_again"],
     ),
     Mutant(
+        "a-no-is-final-where-nobody-leads",
+        "a member that is cut off ends the read of a user that got the right meanwhile",
+        [
+            Edit(
+                "dledger_broker.security.gate:Gate.admit",
+                "if not is_current and not caller.allows(find_needs()):",
+                "if False:",
+            )
+        ],
+        ["unit.security.test_gate.test_nobody_is_refused_by_what_is_out_of_date"],
+    ),
+    Mutant(
         "a-producer-belongs-to-everybody",
         "whoever reads message ids ends the producer that wrote them, and follows it",
         [

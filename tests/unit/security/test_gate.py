@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dledger.state.users.values import Action, ResourceKind, User
+from dledger.state.users.values import Action, Policy, ResourceKind, User
 from dledger_broker.security import deciding
 from dledger_broker.security.access import Access
 from dledger_broker.security.audit import LINES_MAX, Audit
@@ -201,6 +201,23 @@ def test_strangers_cannot_fill_the_audit(capsys: pytest.CaptureFixture[str]) -> 
     assert "user=root" in lines[-2]
 
 
+@pytest.mark.parametrize(
+    ("policies", "may"),
+    [
+        ((), False),
+        ((allow(TOPIC, "t", PUBLISH),), True),
+        ((allow(TOPIC, "t*", PUBLISH), allow(TOPIC, "t", PUBLISH, allows=False)), True),
+        ((allow(TOPIC, "t", PUBLISH), allow(TOPIC, "*", PUBLISH, allows=False)), False),
+        ((allow(TOPIC, "t", SUBSCRIBE),), False),
+        ((allow(GROUP, "g", PUBLISH),), False),
+    ],
+)
+def test_who_may_send_something_may_register(policies: tuple[Policy, ...], may: bool) -> None:
+    user = user_of("bob", "secret", *policies)
+    rights = deciding.rights(user, deciding.Resource(TOPIC, deciding.SOME), None)
+    assert bool(rights & PUBLISH) is may
+
+
 def test_nobody_is_refused_by_what_is_out_of_date() -> None:
     """A member that lags catches up with users and topics before it says no (D10)."""
     world = World(user_of("bob"))
@@ -219,7 +236,7 @@ def test_nobody_is_refused_by_what_is_out_of_date() -> None:
         need = Need(PUBLISH, deciding.topic("t"), "no t")
         await world.gate.admit(bob, lambda: (need,), confirm_topics)
 
-    with pytest.raises(DledgerError, match="TOPIC_NOT_FOUND: no t"):
+    with pytest.raises(DledgerError, match="UNAVAILABLE: what user bob may"):
         asyncio.run(admit())
     world.gate = Gate(
         world.gate.access, world.users.get, ManualClock(), on=True, confirm=confirm_users
