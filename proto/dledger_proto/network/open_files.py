@@ -5,6 +5,7 @@ takes the files of the log. Linux gives a process fewer than it would allow if a
 """
 
 import resource
+from contextlib import suppress
 from typing import Final
 
 OPEN_FILES_WANTED: Final = 65_536
@@ -19,7 +20,8 @@ def ask_for_open_files() -> None:
     wanted = min(OPEN_FILES_WANTED, allowed)
     if given < wanted:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        with suppress(OSError, ValueError):  # a sandbox may forbid it: then what is given counts
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def connections_max() -> int:
