@@ -216,6 +216,19 @@ def test_a_reset_drops_what_is_in_hand_and_claims_again() -> None:
     assert again.state is QueueState.SERVING, "the same number of resets changes nothing"
 
 
+def test_an_idle_consumer_finds_a_reset_that_nobody_told_it_of() -> None:
+    """It commits nothing, so only another claim tells it; the coordinator was out of reach."""
+    driver = GroupDriver()
+    _, held = driver.serve((0, 5))
+    driver.wait(19.9)
+    assert not driver.asked(pb.ClaimQueuesRequest)
+    driver.wait(0.2)
+    assert not driver.claim(floor=0, resets=1), "the answer tells of the reset"
+    assert driver.one(actions.StopQueue) == actions.StopQueue(held["t", 0], Why.RESET)
+    (again,) = driver.claim(floor=0, resets=1)
+    assert (again.progress.floor, again.state) == (0, QueueState.SERVING)
+
+
 def test_a_lease_is_renewed_at_a_third_and_counts_from_when_it_was_asked_for() -> None:
     driver = GroupDriver(lease_ms=30_000)
     _, held = driver.serve((0, 5))

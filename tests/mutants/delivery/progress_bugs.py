@@ -117,6 +117,18 @@ PROGRESS_BUGS: Final[Sequence[Mutant]] = (
         ["unit.broker.test_commits.test_a_call_that_names_a_queue_twice_is_refused"],
     ),
     Mutant(
+        "an-idle-consumer-hears-of-no-reset",
+        "an offset is reset while the coordinator is out of reach, and nothing is read again",
+        [
+            Edit(
+                "dledger_client._core.group.claims:Claims._outcome",
+                "LOOK_AGAIN_SECONDS",
+                "math.inf",
+            )
+        ],
+        ["test_group_consumer.test_an_idle_consumer_finds_a_reset_that_nobody_told_it_of"],
+    ),
+    Mutant(
         "reset-ends-the-lease",
         "a reset lets the next consumer in while the first one has a record in hand (trap 16)",
         [

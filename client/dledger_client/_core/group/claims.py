@@ -29,6 +29,9 @@ LEASE_MARGIN: Final = 0.05
 LEASED_RETRY_SECONDS: Final = 1.0
 """A queue that another consumer has is claimed again at the latest after this time: its holder may
 release it before its lease ends."""
+LOOK_AGAIN_SECONDS: Final = 20.0
+"""A queue without a lease is claimed again after so long. Somebody may have reset its offset without
+reaching the coordinator, and a consumer that is idle commits nothing: no answer would say so."""
 PAUSED_RETRY_SECONDS: Final = 1.0
 """Until a paused group is asked again."""
 NOT_THERE_YET: Final = frozenset(
@@ -137,7 +140,7 @@ class Claims:
             return Outcome(held, is_lost=is_lost)
         lease = row.lease_left_ms / 1_000
         held.lease_end = sent_at + lease * (1 - LEASE_MARGIN) if lease else math.inf
-        held.renew_at = sent_at + lease / RENEW_SHARE if lease else math.inf
+        held.renew_at = sent_at + (lease / RENEW_SHARE if lease else LOOK_AGAIN_SECONDS)
         if held.state is not QueueState.CLAIMING:
             return Outcome(held, was_reset=row.resets != held.resets)
         held.state = QueueState.SERVING

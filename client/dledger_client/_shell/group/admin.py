@@ -145,7 +145,8 @@ class GroupProgress:
     async def nudge(self, consumer_group: str) -> int:
         """Have the consumers of a group claim again; return how many were told.
 
-        Nobody needs it: a consumer hears of a reset by its next commit. So no error is raised.
+        Nobody needs it: a consumer hears of a reset by its next commit or, when it is idle, by its
+        next claim. So no error is raised.
         """
         await self._cluster.wait_loaded(self._cluster.config.call_timeout_ms / 1_000)
         request = dpb.NudgeConsumersRequest(name=consumer_group)
