@@ -44,6 +44,7 @@ from dledger_proto.batch.codec import MESSAGE_ID_SIZE
 from dledger_proto.cleanup import DELETE, bounds_of
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import LOOKUP_LIMIT_DEFAULT, RETENTION_DEFAULT, RETENTION_FOREVER
+from dledger_proto.rpc.status import answer_of
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import delivery_pb2 as dpb
 
@@ -395,7 +396,7 @@ class AsyncAdmin(AsyncGroupAdministration):
         marks: list[EntryMark] = []
         try:
             while (message := await self._cluster.channels.next_of(stream)) is not None:
-                reply = pb.LogEntriesReply.FromString(message)
+                reply = answer_of(pb.LogEntriesReply, message, write=False)
                 for place, (term, crc) in enumerate(zip(reply.terms, reply.crcs, strict=True)):
                     marks.append(EntryMark(reply.first_index + place, term, crc))
                 if len(marks) > ENTRIES_MAX:

@@ -426,4 +426,4 @@ class Calls:
             )
         except grpc.aio.AioRpcError as error:
             raise status.from_rpc_error(error, write=True) from None
-        return row.reply.FromString(answer)
+        return status.answer_of(row.reply, answer, write=True)

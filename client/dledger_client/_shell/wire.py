@@ -24,7 +24,7 @@ from dledger_proto.login.tokens import Tokens
 from dledger_proto.network.tls import TlsFolder
 from dledger_proto.rpc.aio import ChannelTable
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, Metadata, raw_unary
-from dledger_proto.rpc.status import from_rpc_error
+from dledger_proto.rpc.status import answer_of, from_rpc_error
 
 _LOG = logging.getLogger("dledger_client")
 GROUP_KEY: Final = "dledger-group"
@@ -216,7 +216,12 @@ class Channels:
             raise broken from None
         finally:
             running.discard(call)
-        return method.reply.FromString(answer)
+        try:
+            return answer_of(method.reply, answer, write=method.is_write)
+        except DledgerError as error:
+            broken = client_error(error)
+            broken.repeatable = method.is_repeatable
+            raise broken from None
 
     async def close(self) -> None:
         """Close all channels."""

@@ -52,6 +52,7 @@ from dledger_proto.rpc.raw import (
     sync_read,
     sync_unary,
 )
+from dledger_proto.rpc.status import answer_of
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import routes_pb2
 
@@ -192,14 +193,15 @@ class RangeReader:
             try:
                 metadata = self.metadata(address)
                 answer = unary(request, timeout=ROUTES_SECONDS, metadata=metadata)
+                reply = answer_of(routes_pb2.RoutesReply, answer, write=False)
             except grpc.RpcError as error:
                 _LOG.debug("routes from %s: %s", address, self.failure(address, error))
                 continue
-            except ClientError as error:
+            except (ClientError, DledgerError) as error:
                 _LOG.debug("routes from %s: %s", address, error)
                 continue
             table = RouteTable(inside=self.origin.connection.inside)
-            table.apply(routes_pb2.RoutesReply.FromString(answer))
+            table.apply(reply)
             self._routes.update({group.name: group for group in table.groups()})
             return
 
@@ -215,14 +217,14 @@ class RangeReader:
                 timeout=self.origin.connection.try_timeout_ms / 1_000,
                 metadata=self.metadata(address, wanted.group),
             )
+            reply = answer_of(pb.HoldAllReply, answer, write=True)
         except grpc.RpcError as error:
             broken = self.failure(address, error)
             _LOG.warning("%s: hold not renewed at %s: %s", wanted.describe(), address, broken)
             return
-        except ClientError as error:
+        except (ClientError, DledgerError) as error:
             _LOG.warning("%s: hold not renewed at %s: %s", wanted.describe(), address, error)
             return
-        reply = pb.HoldAllReply.FromString(answer)
         for code, detail in zip(map(code_of, reply.codes), reply.details, strict=False):
             if code is not Code.OK:
                 _LOG.warning("%s: hold refused: %s %s", wanted.describe(), code.name, detail)

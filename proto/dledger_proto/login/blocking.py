@@ -14,6 +14,7 @@ from dledger_proto.login.credentials import (
     token_of,
 )
 from dledger_proto.rpc.raw import Metadata, sync_unary
+from dledger_proto.rpc.status import answer_of
 from dledger_proto.v1 import login_pb2 as pb
 
 
@@ -48,7 +49,7 @@ class BlockingTokens:
             if not asks_for_no_user(error):
                 raise
             return Token("", float("inf"))
-        first = pb.BeginLoginReply.FromString(answer).server_first
+        first = answer_of(pb.BeginLoginReply, answer, write=False).server_first
         final = pb.FinishLoginRequest(client_final=login.final(first))
         answer = sync_unary(channel, FINISH)(final.SerializeToString(), timeout=timeout)
-        return token_of(login, pb.FinishLoginReply.FromString(answer), self._now())
+        return token_of(login, answer_of(pb.FinishLoginReply, answer, write=False), self._now())

@@ -21,6 +21,7 @@ from dledger_proto.login.credentials import (
     token_of,
 )
 from dledger_proto.rpc.raw import Metadata, raw_unary
+from dledger_proto.rpc.status import answer_of
 from dledger_proto.v1 import login_pb2 as pb
 
 
@@ -76,12 +77,11 @@ class Tokens:
                 raise
             token = Token("", float("inf"))
         else:
-            first = pb.BeginLoginReply.FromString(answer).server_first
+            first = answer_of(pb.BeginLoginReply, answer, write=False).server_first
             # Off the loop: a secret that a person chose has many rounds.
             final = pb.FinishLoginRequest(client_final=await asyncio.to_thread(login.final, first))
             answer = await raw_unary(channel, FINISH)(final.SerializeToString(), timeout=timeout)
-            token = token_of(
-                login, pb.FinishLoginReply.FromString(answer), asyncio.get_running_loop().time()
-            )
+            reply = answer_of(pb.FinishLoginReply, answer, write=False)
+            token = token_of(login, reply, asyncio.get_running_loop().time())
         self._tokens[channel] = token
         return token

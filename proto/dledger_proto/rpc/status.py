@@ -111,6 +111,19 @@ async def abort(context: AbortableContext, error: DledgerError) -> NoReturn:
     await context.abort(STATUS[error.code], details, trailing_metadata(error))
 
 
+def answer_of(kind: type[Request], data: bytes, *, write: bool) -> Request:
+    """Return the message of an answer's bytes.
+
+    When they are none, it is not known what the call did: UNKNOWN_OUTCOME for a write, UNAVAILABLE
+    for a read.
+    """
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        code = Code.UNKNOWN_OUTCOME if write else Code.UNAVAILABLE
+        raise DledgerError(code, f"the answer is no {kind.__name__}: {error}") from None
+
+
 def parsed(kind: type[Request], data: bytes) -> Request:
     """Return the message of these bytes; INVALID_ARGUMENT when they are not one."""
     try:

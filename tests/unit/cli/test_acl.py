@@ -190,3 +190,21 @@ def test_words_that_are_no_policy(
     assert cluster.run("acl", "policy", "add", "alice", *words) == 2
     assert problem in capsys.readouterr().err
     assert not cluster.members["a"].calls
+
+
+class Garbled:
+    """An answer that is no message."""
+
+    def SerializeToString(self) -> bytes:
+        return b"\xff"
+
+
+def test_an_answer_that_is_none_is_no_outcome(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a change nobody knows whether it was made; it is not repeated."""
+    answers = cluster.members["a"].answers
+    answers["Delete"] = lambda _: Garbled()
+    assert cluster.run("acl", "user", "delete", "alice", "--yes") != 0
+    assert "the answer is no UserReply" in capsys.readouterr().err
+    assert [name for name, _ in cluster.members["a"].calls].count("Delete") == 1

@@ -30,8 +30,8 @@ LEASED_RETRY_SECONDS: Final = 1.0
 """A queue that another consumer has is claimed again at the latest after this time: its holder may
 release it before its lease ends."""
 LOOK_AGAIN_SECONDS: Final = 20.0
-"""A queue without a lease is claimed again after so long. Somebody may have reset its offset without
-reaching the coordinator, and a consumer that is idle commits nothing: no answer would say so."""
+"""A queue without a lease is claimed again after so long. Somebody may have reset its offset and
+not reached the coordinator, and an idle consumer commits nothing: no answer would say so."""
 PAUSED_RETRY_SECONDS: Final = 1.0
 """Until a paused group is asked again."""
 NOT_THERE_YET: Final = frozenset(

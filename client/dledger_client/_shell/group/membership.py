@@ -33,6 +33,7 @@ from dledger_client.errors import ClientError, error_of, invalid
 from dledger_client.model import ConsumerGroupSettings, StartFrom
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.raw import RawStreamCall, raw_stream, read_frame
+from dledger_proto.rpc.status import answer_of
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import delivery_pb2
 
@@ -230,7 +231,7 @@ class Membership:
 
     async def _read(self, stream: int, call: RawStreamCall) -> None:
         while (message := await read_frame(call)) is not None:
-            reply = delivery_pb2.SessionReply.FromString(message)
+            reply = answer_of(delivery_pb2.SessionReply, message, write=False)
             self.core.session_reply(stream, reply, self.driver.now())
             self.driver.advance()
 

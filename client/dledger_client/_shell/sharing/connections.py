@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from dledger_client import _machine
 from dledger_client._core.routes import RouteTable
@@ -33,6 +32,7 @@ from dledger_client.errors import ClientError, error_of
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import RECONNECT_BACKOFF_MAX_MS, RECONNECT_BACKOFF_MIN_MS
 from dledger_proto.rpc.raw import raw_read
+from dledger_proto.rpc.status import answer_of
 from dledger_proto.v1 import routes_pb2
 
 REFRESH_SOURCES: Final = 3
@@ -170,7 +170,7 @@ class SharedConnections:
             except (grpc.aio.AioRpcError, DledgerError) as error:
                 self.problem = failure(error, write=False)
                 _LOG.debug("routes from %s: %s", self._watched, self.problem)
-            except (TimeoutError, DecodeError) as error:
+            except TimeoutError as error:
                 self.problem = error_of(Code.UNAVAILABLE, str(error))
                 _LOG.debug("routes from %s: %s", self._watched, error)
             failures += 1
@@ -205,7 +205,7 @@ class SharedConnections:
                     message = await stream.read()
                 if not isinstance(message, bytes):
                     return answered
-                reply = routes_pb2.RoutesReply.FromString(message)
+                reply = answer_of(routes_pb2.RoutesReply, message, write=False)
                 self._apply(reply, is_followed=True)
                 answered = self._is_followed = True
                 self.problem = None
