@@ -21,7 +21,7 @@ PACKAGES: Final = ("proto/dledger_proto", "dledger", "broker", "client")
 PARSER: Final = re.compile(r"(parse|decode|load)(_\w+|d)?")
 TAKING_APART: Final = re.compile(
     r"\.(unpack|unpack_from|iter_unpack|FromString|ParseFromString)\(|json\.loads?\(|tomllib\.loads"
-    r"|int\.from_bytes\(|\bparsed\("
+    r"|int\.from_bytes\(|\b(parsed|answer_of)\("
 )
 NOT_FROM_OUTSIDE: Final = {
     "dledger/state/": "rows passed their seals; `state-row` reads a row of every table",

@@ -209,19 +209,13 @@ class Channels:
         running = set() if running is None else running
         running.add(call)
         try:
-            answer = await call
-        except grpc.aio.AioRpcError as error:
+            return answer_of(method.reply, await call, write=method.is_write)
+        except (grpc.aio.AioRpcError, DledgerError) as error:
             broken = self.failure(channel, error, metadata, write=method.is_write)
             broken.repeatable = method.is_repeatable
             raise broken from None
         finally:
             running.discard(call)
-        try:
-            return answer_of(method.reply, answer, write=method.is_write)
-        except DledgerError as error:
-            broken = client_error(error)
-            broken.repeatable = method.is_repeatable
-            raise broken from None
 
     async def close(self) -> None:
         """Close all channels."""
