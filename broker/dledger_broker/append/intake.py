@@ -172,7 +172,7 @@ class _Sender:
         return is_own and caller.allows(self._needs(header))
 
     async def check(self, header: BatchHeader) -> None:
-        """Raise what the caller is told of what it may not send; without a leader, that."""
+        """Raise what the caller is told of what it may not send; NO_LEADER when nobody leads."""
         await self._confirm()
         self._caller.check(self._needs(header))
         refusal = self._rule.refusal_of_producer(header, self._caller.name)

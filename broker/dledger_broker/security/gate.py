@@ -180,7 +180,7 @@ class Gate:
         """Raise unless the caller may; `confirm` catches up with topics.
 
         A member that lags may not have heard yet of a topic, or of a right: it refuses nobody
-        before it has caught up (D10), and without a leader it says UNAVAILABLE of all that.
+        before it has caught up (D10), and answers UNAVAILABLE when it cannot.
         """
         if caller is not EVERYBODY and not caller.allows(find_needs()):
             is_current = await self.catch_up(confirm)
