@@ -13,7 +13,4 @@
     setup/     what benchmarks run against: clusters, floors, peers, load
 """
 
-import os
-
-# Or a child can hang in gRPC's fork handlers between fork and exec.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+import dledger_proto  # noqa: F401  # before gRPC, whose fork handlers it turns off

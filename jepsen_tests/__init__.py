@@ -19,8 +19,3 @@
     trials/     known bugs put into real members: does the harness find them?
     workloads/  what the clients do, by name
 """
-
-import os
-
-# Or a child can hang or crash in gRPC's fork handlers between fork and exec.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

@@ -7,9 +7,10 @@ the other for good. Tests leave calls behind by design, so one reference is held
 
 import asyncio
 
-import grpc.aio
 import pytest
 from hypothesis import settings
+
+import dledger_proto  # noqa: F401  # before gRPC, whose fork handlers it turns off
 
 settings.register_profile("dledger", deadline=None, print_blob=True)
 settings.load_profile("dledger")
@@ -18,6 +19,7 @@ settings.load_profile("dledger")
 @pytest.fixture(scope="session", autouse=True)
 def grpc_stays() -> None:
     """Hold grpc.aio from the first test to the last."""
+    import grpc.aio
 
     async def hold() -> None:
         grpc.aio.init_grpc_aio()  # type: ignore[attr-defined]  # counted like a channel; it wants a running loop

@@ -1,14 +1,6 @@
-"""Before anything opens a gRPC channel: its fork handlers hang children made between fork and exec.
-
-These tests start processes while channels are open; the children replace themselves at once and
-need nothing of gRPC.
-"""
-
-import os
+"""What tests with real processes share."""
 
 import pytest
-
-os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])

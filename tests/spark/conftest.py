@@ -1,9 +1,5 @@
 """One Spark session and one group for all tests here: a session takes eight seconds to start."""
 
-import os
-
-os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
-
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 

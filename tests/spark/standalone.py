@@ -31,7 +31,6 @@ def environment(python: Path) -> dict[str, str]:
         "SPARK_HOME": str(SPARK),
         "PYSPARK_PYTHON": str(python),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "GRPC_ENABLE_FORK_SUPPORT": "false",
     }
 
 

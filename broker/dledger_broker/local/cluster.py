@@ -31,10 +31,6 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1")
 STOP_SECONDS = 10.0
 """How long a process may take to end after SIGTERM before it is killed."""
 
-# A process that starts a cluster often has gRPC channels open, and gRPC's fork handlers can hang
-# the child. gRPC reads this variable when it starts.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
 Setting = str | int | float | bool
 
 

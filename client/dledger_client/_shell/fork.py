@@ -5,12 +5,13 @@ child of a fork at which gRPC was running. Not: what the child's own background 
 (`runner.py`).
 
 A child has none of gRPC's threads, and gRPC's state does not know that. A call in the child would
-wait for ever, and gRPC's own fork handlers, on by default, end one child in six by SIGSEGV. But
-when the last channel of a process is freed, gRPC ends all its threads. It starts again with the
-next channel, in a child as well. So before each fork, when every client is closed, this module
-frees what the garbage collector still holds of their channels, and waits until gRPC's threads have
-ended. Servers that fork their workers thus close all clients in the parent and make new ones in the
-workers. If a client is open in the parent, the child's first call raises ClientClosed at once.
+wait for ever, and gRPC's own fork handlers (which `dledger_proto` turns off) end children by
+SIGSEGV. But when the last channel of a process is freed, gRPC ends all its threads. It starts again
+with the next channel, in a child as well. So before each fork, when every client is closed, this
+module frees what the garbage collector still holds of their channels, and waits until gRPC's
+threads have ended. Servers that fork their workers thus close all clients in the parent and make
+new ones in the workers. If a client is open in the parent, the child's first call raises
+ClientClosed at once.
 """
 
 import gc
