@@ -48,6 +48,8 @@ class Elections:
         """The link to the leader broke; at this time it counts as lost (D17)."""
         self._gone_at = -math.inf
         """When a leader was lost whose last messages may still arrive (D17)."""
+        self._voted_at = -math.inf
+        """When this member last voted for another."""
         self._is_doubted = False
         """Messages of a lost leader came; they may be its last, so `_lost_at` stands."""
         self._number = context.first_number
@@ -310,9 +312,21 @@ class Elections:
             context.quarantined
             or context.engine.is_leader
             or heard
+            or self._has_just_elected(sender)
             or not self._is_complete(message.last_index, message.last_term)
         )
         context.send(sender, PreVoteAnswer(message.number, term, granted))
+
+    def _has_just_elected(self, asks: MemberId) -> bool:
+        """Return whether the first words of a member that this one voted for may be on their way.
+
+        Of two candidates at once one wins. Without this the other may depose it a moment later.
+        """
+        context = self._context
+        journal = context.journal
+        if journal.term != context.engine.term or journal.vote in (None, context.member, asks):
+            return False
+        return context.now - self._voted_at < context.settings.link_loss_redial
 
     def _is_complete(self, last_index: int, last_term: int) -> bool:
         log = self._context.log
@@ -352,6 +366,7 @@ class Elections:
             )
             if granted:
                 context.trace.event("vote", candidate=sender, term=message.term)
+                self._voted_at = context.now
                 self._close()
                 self.rearm()
         answer = VoteAnswer(message.number, message.term, engine.term, granted)

@@ -6,6 +6,8 @@ from typing import Final
 from tests.mutants.mutant import LIVENESS, QUARANTINE, SAFETY, Mutant
 from tests.mutants.rewrite import Edit
 
+ELECTIONS: Final = "dledger.raft.leadership.election:Elections"
+
 RAFT_BUGS: Final[Sequence[Mutant]] = (
     # Durable before visible.
     Mutant(
@@ -36,7 +38,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a vote leaves before term and vote are on disk (I5)",
         [
             Edit(
-                "dledger.raft.leadership.election:Elections._when_durable",
+                f"{ELECTIONS}._when_durable",
                 "hard_version=context.durability.version",
                 "hard_version=0",
             )
@@ -91,7 +93,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a second candidate of the same term gets a vote, too",
         [
             Edit(
-                "dledger.raft.leadership.election:Elections.on_vote_request",
+                f"{ELECTIONS}.on_vote_request",
                 "granted = engine.vote_request(",
                 "engine._SyncObj__votedForNodeId = None\n"
                 "            granted = engine.vote_request(",
@@ -115,12 +117,12 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "a vote is given without looking at the candidate's log",
         [
             Edit(
-                "dledger.raft.leadership.election:Elections.on_vote_request",
+                f"{ELECTIONS}.on_vote_request",
                 "sender, message.term, message.last_index, message.last_term, context.now",
                 "sender, message.term, 1 << 62, 1 << 62, context.now",
             ),
             Edit(
-                "dledger.raft.leadership.election:Elections._is_complete",
+                f"{ELECTIONS}._is_complete",
                 "return (last_term, last_index) >= (log.last_term, log.last_index)",
                 "return True",
             ),
@@ -129,24 +131,14 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "no-pre-vote",
         "a timer that fires raises the term at once (L1)",
-        [
-            Edit(
-                "dledger.raft.leadership.election:Elections._campaign_is_due",
-                "if self._pre_vote.won:",
-                "if True:",
-            )
-        ],
+        [Edit(f"{ELECTIONS}._campaign_is_due", "if self._pre_vote.won:", "if True:")],
         [f"{LIVENESS}.test_l1_a_member_that_only_sends_disturbs_nobody"],
     ),
     Mutant(
         "no-pause-guard",
         "a resumed member judges the leader by a timer that ran while it was stopped (L2)",
         [
-            Edit(
-                "dledger.raft.leadership.election:Elections.guard_pause",
-                "if gap <= self._paused_after:",
-                "if True:",
-            ),
+            Edit(f"{ELECTIONS}.guard_pause", "if gap <= self._paused_after:", "if True:"),
         ],
         [
             f"{LIVENESS}.test_l2_a_pause_of_all_followers_deposes_nobody:{seed}"
@@ -156,8 +148,14 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "no-stickiness",
         "a member that hears its leader would vote for another all the same (L1)",
-        [Edit("dledger.raft.leadership.election:Elections.on_pre_vote", "or heard\n", "\n")],
+        [Edit(f"{ELECTIONS}.on_pre_vote", "or heard\n", "\n")],
         [f"{LIVENESS}.test_l1_a_member_that_misses_only_the_leader_disturbs_nobody"],
+    ),
+    Mutant(
+        "voters-depose-whom-they-elected",
+        "a member that has just voted helps the next candidate into a higher term (D17)",
+        [Edit(f"{ELECTIONS}.on_pre_vote", "or self._has_just_elected(sender)\n", "\n")],
+        ["unit.raft.test_liveness_scripts.test_d17_a_voter_helps_nobody_to_depose_the_winner"],
     ),
     Mutant(
         "no-check-quorum",
@@ -369,10 +367,8 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
         "no-campaign-on-a-broken-connection",
         "a killed leader is missed only when the election timer fires (D17)",
         [
-            Edit(
-                "dledger.raft.leadership.election:Elections.dial_failed", "== peer", "is Ellipsis"
-            ),
-            Edit("dledger.raft.leadership.election:Elections.link_down", "== peer", "is Ellipsis"),
+            Edit(f"{ELECTIONS}.dial_failed", "== peer", "is Ellipsis"),
+            Edit(f"{ELECTIONS}.link_down", "== peer", "is Ellipsis"),
         ],
         [f"{LIVENESS}.test_a_broken_connection_elects_within_a_fraction_of_the_timeout"],
     ),
@@ -391,13 +387,7 @@ RAFT_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "vote-asked-for-once",
         "a request that is not answered is not repeated (L12)",
-        [
-            Edit(
-                "dledger.raft.leadership.election:Elections._ask_again",
-                "context.now + context.settings.heartbeat",
-                "math.inf",
-            )
-        ],
+        [Edit(f"{ELECTIONS}._ask_again", "context.now + context.settings.heartbeat", "math.inf")],
         [f"{LIVENESS}.test_l12_a_lost_vote_is_asked_for_again"],
     ),
     Mutant(

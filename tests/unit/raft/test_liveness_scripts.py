@@ -7,7 +7,7 @@ L8 (latency by timer), L13 (apply without end) and L14 (slices of the whole log)
 import pytest
 
 from dledger.raft.api import Role
-from dledger.raft.wire.messages import PreVote, TermNotice, VoteAnswer
+from dledger.raft.wire.messages import PreVote, PreVoteAnswer, TermNotice, VoteAnswer
 from dledger.types import LogIndex, MemberId
 from dledger_proto.errors import Code, Outcome
 from tests.unit.raft.harness import Call, World
@@ -360,6 +360,30 @@ def test_d17_a_refused_redial_starts_an_election_at_once_and_votes_split_briefly
         world.run(0.3)
         leader.kill()
         assert world.until_led(3.0) <= 0.6
+
+
+def test_d17_a_voter_helps_nobody_to_depose_the_winner() -> None:
+    world = World("abcde")
+    world.elect("a").kill()
+    world.hold_all()
+    voter, winner = world["c"], world["b"]
+    winner.group._wiring.elections.campaign("test")
+    winner.drain()
+    world.deliver("b", "c")
+    assert voter.trace.named("vote")[-1]["candidate"] == "b"
+
+    def would_vote(number: int, sender: str) -> bool:
+        term, last = voter.group.term + 1, voter.log.last_index
+        world.inject(sender, "c", PreVote(number, term, last, voter.log.last_term))
+        answer = world.waiting("c", sender)[-1]
+        assert isinstance(answer, PreVoteAnswer)
+        assert answer.number == number
+        return answer.granted
+
+    assert not would_vote(1, "d")
+    assert would_vote(2, "b"), "its own round was lost"
+    world.run(0.06)
+    assert would_vote(3, "d"), "the winner did not speak"
 
 
 def test_d17_one_broken_link_to_a_healthy_leader_changes_nothing() -> None:
