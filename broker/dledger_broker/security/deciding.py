@@ -1,7 +1,7 @@
 """What follows from a user's policies: a yes or a no. Pure.
 
 Owns: how policies meet a wish. A policy that denies wins; without one that allows, the answer is
-no. Not owned: who asks (`logins`), what a call wishes (`rules`), how a no leaves (`gate`).
+no; GET comes with every other right to a topic or consumer group. Not owned: who asks (`logins`), what a call wishes (`rules`), how a no leaves (`gate`).
 """
 
 import ipaddress
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from dledger.state.users.values import ALL_ACTIONS, Match, Policy, ResourceKind, User
+from dledger.state.users.values import ALL_ACTIONS, Action, Match, Policy, ResourceKind, User
 from dledger_proto.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 UNKNOWN: Final = "\0"
@@ -57,7 +57,10 @@ def rights(user: User, resource: Resource, address: Address | None) -> int:
                 allowed |= policy.actions
             else:
                 denied |= policy.actions
-    return allowed & ~denied
+    may = allowed & ~denied
+    if may and resource.kind is not ResourceKind.CLUSTER:
+        may |= Action.GET & ~denied  # whoever may do something with it may look at it
+    return may
 
 
 def _meets(policy: Policy, resource: Resource) -> bool:

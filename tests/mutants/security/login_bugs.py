@@ -87,6 +87,12 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         [f"{GATE}.test_a_denial_wins_wherever_it_stands"],
     ),
     Mutant(
+        "a-look-is-never-denied",
+        "GET comes with other rights, also where a policy denies it",
+        [Edit(f"{INSIDE}.deciding:rights", "Action.GET & ~denied", "Action.GET")],
+        [f"{GATE}.test_who_may_use_something_may_look_at_it"],
+    ),
+    Mutant(
         "a-refusal-tells-what-exists",
         "who may do nothing with a topic is told that it may not",
         [

@@ -77,6 +77,19 @@ def test_a_denial_wins_wherever_it_stands() -> None:
         assert ask(user_of("bob", "secret", yes), PUBLISH, unknown)
 
 
+def test_who_may_use_something_may_look_at_it() -> None:
+    for kind, of in ((TOPIC, deciding.topic), (GROUP, deciding.group)):
+        user = user_of("bob", "secret", allow(kind, "orders*", SUBSCRIBE))
+        assert ask(user, GET, of("orders"))
+        assert not ask(user, GET, of("bank"))
+        denied = allow(kind, "orders", GET, allows=False)
+        user = user_of("bob", "secret", allow(kind, "orders*", SUBSCRIBE), denied)
+        assert not ask(user, GET, of("orders"))
+        assert ask(user, GET, of("orders2"))
+    changes = allow(ResourceKind.CLUSTER, "*", Action.UPDATE)
+    assert not ask(user_of("bob", "secret", changes), GET, CLUSTER)
+
+
 def test_networks() -> None:
     inside = allow(TOPIC, "*", PUBLISH, networks=("10.0.0.0/8", "2001:db8::/32"))
     user = user_of("bob", "secret", inside)
