@@ -18,7 +18,11 @@ from dledger_proto.rpc.aio import ChannelTable
 GROUP_KEY: Final = "dledger-group"
 """Call metadata: the group of the process that the call is for."""
 FORWARDED_KEY: Final = "dledger-forwarded"
-"""Call metadata: a member forwarded this call; the next member does not forward it again."""
+"""Call metadata: a member passes this call on, LAST_HOP or FIRST_HOP of two."""
+LAST_HOP: Final = "1"
+"""The next member executes the call, or refuses it."""
+FIRST_HOP: Final = "2"
+"""To some member of the control group, which may pass the call on to its leader."""
 USER_KEY: Final = "dledger-user"
 """Call metadata of a forwarded call: the user that made it. Members alone are believed."""
 KEEPALIVE_MS: Final = 2_000

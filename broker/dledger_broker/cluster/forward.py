@@ -18,7 +18,7 @@ import structlog
 
 from dledger.clock import Clock
 from dledger_broker.append.router import PendingBatch
-from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, Channels
+from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, LAST_HOP, Channels
 from dledger_proto.errors import Code, DledgerError, invalid
 from dledger_proto.limits import FRAME_ROWS_MAX, FRAME_SIZE_TARGET
 from dledger_proto.network.tls import Callee
@@ -64,7 +64,7 @@ class AppendForwarder:
 
     def _open(self, leader: Callee) -> "_ForwardStream":
         call: raw.RawStreamCall = raw.raw_stream(self._channels.to(leader), raw.APPEND)(
-            metadata=((GROUP_KEY, self._group), (FORWARDED_KEY, "1")), wait_for_ready=False
+            metadata=((GROUP_KEY, self._group), (FORWARDED_KEY, LAST_HOP)), wait_for_ready=False
         )
         stream = _ForwardStream(leader, call, self._clock, self._reroute, self._forget)
         self._streams[stream] = None

@@ -23,7 +23,14 @@ from dledger.clock import Clock
 from dledger.log.errors import DamagedFile
 from dledger.state.values import Topic
 from dledger.store.store import StoreFailed
-from dledger_broker.cluster.channels import FORWARDED_KEY, GROUP_KEY, USER_KEY, Channels
+from dledger_broker.cluster.channels import (
+    FIRST_HOP,
+    FORWARDED_KEY,
+    GROUP_KEY,
+    LAST_HOP,
+    USER_KEY,
+    Channels,
+)
 from dledger_broker.cluster.consumer_groups import ConsumerGroupAuthority
 from dledger_broker.cluster.topic_authority import TopicAuthority
 from dledger_broker.cluster.topic_follower import TopicFollower
@@ -190,8 +197,13 @@ class Call:
 
     @property
     def is_forwarded(self) -> bool:
-        """True when another member forwarded this call; it is not forwarded again."""
+        """True when another member passes this call on."""
         return FORWARDED_KEY in self.metadata
+
+    @property
+    def ends_here(self) -> bool:
+        """True when this member must not pass the call on."""
+        return self.metadata.get(FORWARDED_KEY) not in (None, FIRST_HOP)
 
     @property
     def user(self) -> str:
@@ -380,13 +392,15 @@ class Calls:
                 except DledgerError as error:
                     if error.code not in (Code.NOT_LEADER, Code.NO_LEADER):
                         raise
-            if call.is_forwarded or (row.asks_caller and call.caller is not EVERYBODY):
+            if call.ends_here or (row.asks_caller and call.caller is not EVERYBODY):
                 raise view.not_leader()
             leader = view.leader_callee()
             if leader is not None and view.leader != view.names.member:
                 metadata = (
-                    (GROUP_KEY, view.names.group), (FORWARDED_KEY, "1"), (USER_KEY, call.user),
-                )  # fmt: skip
+                    (GROUP_KEY, view.names.group),
+                    (FORWARDED_KEY, LAST_HOP),
+                    (USER_KEY, call.user),
+                )
                 return await self._forward(row, call, leader, metadata, request)
             left = call.seconds_left()
             if left <= 0:
@@ -402,8 +416,9 @@ class Calls:
             raise DledgerError(
                 Code.WRONG_GROUP, f"this member does not serve the control group {group}"
             )
+        metadata = ((GROUP_KEY, group), (FORWARDED_KEY, FIRST_HOP), (USER_KEY, call.user))
         for member in self._control_members()[:1]:
-            return await self._forward(row, call, member, ((GROUP_KEY, group),), request)
+            return await self._forward(row, call, member, metadata, request)
         raise DledgerError(
             Code.UNAVAILABLE, f"this member knows no member of the control group {group}"
         )

@@ -1,7 +1,8 @@
 """What follows from a user's policies: a yes or a no. Pure.
 
 Owns: how policies meet a wish. A policy that denies wins; without one that allows, the answer is
-no; GET comes with every other right to a topic or consumer group. Not owned: who asks (`logins`), what a call wishes (`rules`), how a no leaves (`gate`).
+no. GET comes with every other right to a topic or consumer group. Not owned: who asks (`logins`),
+what a call wishes (`rules`), how a no leaves (`gate`).
 """
 
 import ipaddress

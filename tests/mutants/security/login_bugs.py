@@ -145,8 +145,8 @@ LOGIN_BUGS: Final[Sequence[Mutant]] = (
         [
             Edit(
                 "dledger_broker.rpc.calls:Calls._on_leader",
-                "if call.is_forwarded or (row.asks_caller and call.caller is not EVERYBODY):",
-                "if call.is_forwarded:",
+                "if call.ends_here or (row.asks_caller and call.caller is not EVERYBODY):",
+                "if call.ends_here:",
             )
         ],
         [f"{TABLE}.test_what_a_handler_asks_of_the_caller_is_not_forwarded"],

@@ -8,6 +8,7 @@ from tests.mutants.rewrite import Edit
 
 COMMANDS: Final = "dledger.state.users.commands"
 STATE: Final = "unit.state.test_users"
+FORWARDED: Final = "unit.broker.test_forwarded_calls"
 
 USER_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
@@ -181,6 +182,18 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         ["unit.broker.test_table.test_a_call_that_a_member_passes_on_says_whose_it_is"],
     ),
     Mutant(
+        "a-call-for-the-control-group-is-nobodys",
+        "a user by members of other groups takes more than its share of the control group's leader",
+        [
+            Edit(
+                "dledger_broker.rpc.calls:Calls._forward_to_control_group",
+                "(USER_KEY, call.user)",
+                '(USER_KEY, "")',
+            )
+        ],
+        [f"{FORWARDED}.test_a_call_for_the_control_group_says_whose_it_is_on_both_hops"],
+    ),
+    Mutant(
         "a-client-says-whose-call-it-is",
         "a header of a client counts, so it registers as whom it likes",
         [
@@ -203,7 +216,7 @@ USER_BUGS: Final[Sequence[Mutant]] = (
                 "is_of_member = self.is_forwarded",
             )
         ],
-        ["unit.broker.test_forwarded_calls.test_without_tls_nobody_says_whose_call_it_is"],
+        [f"{FORWARDED}.test_without_tls_nobody_says_whose_call_it_is"],
     ),
     Mutant(
         "one-user-takes-all-streams",
@@ -227,6 +240,6 @@ USER_BUGS: Final[Sequence[Mutant]] = (
                 "with self.admission.share(row.work, call.caller.name):",
             )
         ],
-        ["unit.broker.test_forwarded_calls.test_calls_that_members_pass_on_count_for_their_user"],
+        [f"{FORWARDED}.test_calls_that_members_pass_on_count_for_their_user"],
     ),
 )
