@@ -340,7 +340,7 @@ class Calls:
     async def _admit(self, row: Row[Any, Any], call: Call, request: Message) -> None:
         """Raise unless the caller may make this call."""
         if row.rule is rules.ADMINISTRATORS:
-            call.caller.check_admin(row.name)
+            await self.gate.admit_admin(call.caller, row.name)
         await self.gate.admit(
             call.caller, lambda: row.rule.needs(request, call.find_topic), call.confirm
         )

@@ -73,6 +73,10 @@ class Caller(Protocol):
         """Tell whether the caller may do something."""
         ...
 
+    def is_admin(self) -> bool:
+        """Tell whether the caller is an administrator, or a member."""
+        ...
+
     def check_admin(self, call: str, /) -> None:
         """Raise NO_PERMISSION unless the caller is an administrator, or a member."""
         ...
@@ -99,6 +103,10 @@ class Everybody:
         return True
 
     def may(self, _action: Action, _resource: Resource) -> bool:
+        """See `Caller`."""
+        return True
+
+    def is_admin(self) -> bool:
         """See `Caller`."""
         return True
 
@@ -175,20 +183,35 @@ class Gate:
         return is_current
 
     async def admit(
-        self, caller: Caller, find_needs: Callable[[], Iterable[Need]], confirm: Confirm
+        self, caller: Caller, find_needs: Callable[[], Iterable[Need]], *others: Confirm
     ) -> None:
-        """Raise unless the caller may; `confirm` catches up with topics.
+        """Raise unless the caller may; `others` catch up with topics. See `confirmed`."""
+        if caller is EVERYBODY:
+            return
+        if not await self.confirmed(caller, lambda: caller.allows(find_needs()), *others):
+            caller.check(find_needs())
+
+    async def admit_admin(self, caller: Caller, call: str) -> None:
+        """Raise unless the caller is an administrator, or a member. See `confirmed`."""
+        if not await self.confirmed(caller, caller.is_admin):
+            caller.check_admin(call)
+
+    async def confirmed(self, caller: Caller, may: Callable[[], bool], *others: Confirm) -> bool:
+        """Tell whether the caller may; UNAVAILABLE when it may not, and that cannot be confirmed.
 
         A member that lags may not have heard yet of a topic, or of a right: it refuses nobody
-        before it has caught up (D10), and answers UNAVAILABLE when it cannot.
+        before it has caught up (D10).
         """
-        if caller is not EVERYBODY and not caller.allows(find_needs()):
-            is_current = await self.catch_up(confirm)
-            if not is_current and not caller.allows(find_needs()):
-                raise DledgerError(
-                    Code.UNAVAILABLE, f"what user {caller.name} may cannot be confirmed now"
-                )
-            caller.check(find_needs())
+        if may():
+            return True
+        is_current = await self.catch_up(*others)
+        if may():
+            return True
+        if not is_current:
+            raise DledgerError(
+                Code.UNAVAILABLE, f"what user {caller.name} may cannot be confirmed now"
+            )
+        return False
 
     def rights(self, user: User, resource: Resource, host: str) -> int:
         """Return bits of `Action` that policies allow, remembered while the user stays the same."""
@@ -240,9 +263,11 @@ class _UserCaller:
         user = self._gate.logins.user_of(self._token, self._peer)
         return self._has(user, action, resource)
 
+    def is_admin(self) -> bool:
+        return self._gate.logins.user_of(self._token, self._peer).is_admin
+
     def check_admin(self, call: str) -> None:
-        user = self._gate.logins.user_of(self._token, self._peer)
-        if not user.is_admin:
+        if not self.is_admin():
             error = DledgerError(Code.NO_PERMISSION, "only an administrator may do this")
             self._gate.audit.refused("administration", self._peer, self.name, error, wished=call)
             raise error

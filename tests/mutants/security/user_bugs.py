@@ -114,8 +114,8 @@ USER_BUGS: Final[Sequence[Mutant]] = (
         "a member that is cut off ends the read of a user that got the right meanwhile",
         [
             Edit(
-                "dledger_broker.security.gate:Gate.admit",
-                "if not is_current and not caller.allows(find_needs()):",
+                "dledger_broker.security.gate:Gate.confirmed",
+                "if not is_current:",
                 "if False:",
             )
         ],

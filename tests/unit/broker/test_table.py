@@ -20,7 +20,7 @@ from dledger_broker.rpc.streams import Streams
 from dledger_broker.rpc.table import ROWS, STREAMS
 from dledger_broker.security import rules
 from dledger_broker.security.access import Access
-from dledger_broker.security.gate import LOGIN_KEY, Gate
+from dledger_broker.security.gate import LOGIN_KEY, Confirm, Gate
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.limits import QUEUES_PER_CALL_MAX, SUBSCRIPTIONS_MAX
 from dledger_proto.network.tls import client_name, member_name
@@ -125,11 +125,11 @@ class NoTopics(FakeQueries):
         """Return none."""
 
 
-def gated(*users: User) -> Calls:
+def gated(*users: User, confirm: Confirm | None = None) -> Calls:
     """Return the calls of a member that asks for users."""
     clock = ManualClock()
     known = {user.name: user for user in users}
-    gate = Gate(Access("c", proves=True), known.get, clock, on=True)
+    gate = Gate(Access("c", proves=True), known.get, clock, on=True, confirm=confirm)
     core = messaging(Host(), b"", 0, NoTopics(QueueSpan(0, 0, 0, 1, 0, 1)))
     return Calls({"g": HostedGroup(core)}, admission(), cast("Channels", None), clock, gate=gate)
 

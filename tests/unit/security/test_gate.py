@@ -12,7 +12,7 @@ from dledger_broker.security import deciding
 from dledger_broker.security.access import Access
 from dledger_broker.security.audit import LINES_MAX, Audit
 from dledger_broker.security.deciding import CLUSTER, UNKNOWN, Resource
-from dledger_broker.security.gate import EVERYBODY, LOGIN_KEY, Caller, Gate, Need
+from dledger_broker.security.gate import EVERYBODY, LOGIN_KEY, Caller, Confirm, Gate, Need
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.network.tls import client_name, member_name
 from tests.unit.broker.fakes import ManualClock
@@ -259,3 +259,30 @@ def test_nobody_is_refused_by_what_is_out_of_date() -> None:
     assert caught_up == ["topics", "users", "topics"]
     asyncio.run(admit())
     assert len(caught_up) == 3, "what is allowed needs no confirmed state"
+
+
+def test_nobody_is_refused_administration_by_what_is_out_of_date() -> None:
+    """The member that takes the call may not have heard yet of a new administrator (D10)."""
+    world = World(user_of("bob"))
+    bob = world.caller("bob")
+    root = replace(world.users["bob"], is_admin=True)
+
+    async def nobody_leads(_seconds: float) -> None:
+        raise DledgerError(Code.NO_LEADER)
+
+    async def hears(_seconds: float) -> None:
+        world.users["bob"] = root
+
+    async def hears_nothing(_seconds: float) -> None:
+        pass
+
+    def admit(confirm: Confirm) -> None:
+        gate = Gate(world.gate.access, world.users.get, ManualClock(), on=True, confirm=confirm)
+        asyncio.run(gate.admit_admin(bob, "Put"))
+
+    with pytest.raises(DledgerError, match="UNAVAILABLE: what user bob may"):
+        admit(nobody_leads)
+    with pytest.raises(DledgerError, match="NO_PERMISSION: only an administrator"):
+        admit(hears_nothing)
+    admit(hears)
+    admit(nobody_leads)
