@@ -132,7 +132,8 @@ class Streams:
                     with_positions=request.with_positions,
                     with_origins=request.with_origins,
                 )
-                await session.run(assignments, options, _while(caller, needs, context.write))
+                send = _while(calls.gate, caller, needs, messaging.view, context.write)
+                await session.run(assignments, options, send)
         except DledgerError as error:
             await status.abort(context, error)
         except UNREADABLE as error:
@@ -164,7 +165,9 @@ class Streams:
         """Send what the log holds of every entry. The time of each message is limited."""
         try:
             caller = self._caller(context, "LogEntries")
-            caller.check(rules.OF_LOG.needs(None, lambda _topic_id: None))
+            await self._calls.gate.admit(
+                caller, lambda: rules.OF_LOG.needs(None, lambda _topic_id: None)
+            )
             request = status.parsed(pb.LogEntriesRequest, request_bytes)
             with self._calls.admission.log_streams.held(caller.name):
                 view = self._messaging(metadata_of(context)).view
@@ -174,13 +177,13 @@ class Streams:
             await status.abort(context, error)
 
 
-def _while(caller: Caller, needs: Sequence[Need], send: Send) -> Send:
+def _while(gate: Gate, caller: Caller, needs: Sequence[Need], view: GroupView, send: Send) -> Send:
     """Return `send` as long as the caller has what the stream needs: rights change meanwhile."""
     if caller is EVERYBODY:
         return send
 
     async def checked(frame: bytes) -> None:
-        caller.check(needs)
+        await gate.admit(caller, lambda: needs, view.confirm)
         await send(frame)
 
     return checked
@@ -203,7 +206,7 @@ def _joining(gate: Gate, caller: Caller, view: GroupView, context: raw.RawContex
                 find_needs = partial(rules.JOINED.needs, request.join, find)
                 await gate.admit(caller, find_needs, view.confirm)
                 needs = tuple(find_needs())  # after it: the member may know more topics by now
-            caller.check(needs)
+            await gate.admit(caller, lambda: needs, view.confirm)
         return message
 
     return checked
