@@ -153,12 +153,12 @@ class _Sender:
     The state is confirmed once for a frame, however many of its batches are refused.
     """
 
-    __slots__ = ("_caller", "_is_confirmed", "_rule")
+    __slots__ = ("_caller", "_is_caller_known", "_is_confirmed", "_rule")
 
     def __init__(self, rule: WriteRule, caller: Caller) -> None:
         self._rule = rule
         self._caller = caller
-        self._is_confirmed = False
+        self._is_confirmed = self._is_caller_known = False
 
     def may_send(self, header: BatchHeader) -> bool:
         """Tell whether the caller has the right to the topic, and the producer is not another's.
@@ -174,6 +174,10 @@ class _Sender:
     async def check(self, header: BatchHeader) -> None:
         """Raise what the caller is told of what it may not send; NO_LEADER when nobody leads."""
         await self._confirm()
+        if not self._is_caller_known and not self._caller.allows(self._needs(header)):
+            # Users may be those of another group of this process.
+            await self._caller.catch_up()
+            self._is_caller_known = True
         self._caller.check(self._needs(header))
         refusal = self._rule.refusal_of_producer(header, self._caller.name)
         if refusal is not None:

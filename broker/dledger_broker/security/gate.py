@@ -65,6 +65,10 @@ class Caller(Protocol):
         """Raise unless the caller may do all of this: NO_PERMISSION, or that it does not exist."""
         ...
 
+    async def catch_up(self) -> None:
+        """Apply what is decided about the caller; DledgerError when that is not possible now."""
+        ...
+
     def knows(self, resource: Resource, /) -> bool:
         """Tell whether the caller may know of something."""
         ...
@@ -96,6 +100,9 @@ class Everybody:
         return True
 
     def check(self, _needs: Iterable[Need]) -> None:
+        """See `Caller`."""
+
+    async def catch_up(self) -> None:
         """See `Caller`."""
 
     def knows(self, _resource: Resource) -> bool:
@@ -167,6 +174,11 @@ class Gate:
             self.audit.refused("call", peer, "", error, wished=call)
             raise
         return _UserCaller(self, user.name, token, peer)
+
+    async def catch_up_with_users(self) -> None:
+        """Catch up with what is decided about users; DledgerError when it is not possible now."""
+        if self._confirm is not None:
+            await self._confirm(CATCH_UP_SECONDS)
 
     async def catch_up(self, *others: Confirm) -> bool:
         """Catch up with what is decided, if that is possible now: a no must not be out of date.
@@ -254,6 +266,9 @@ class _UserCaller:
                 error = self._refusal(user, need)
                 self.was_refused(error, f"{need.action.name} {_shown(need.resource)}")
                 raise error
+
+    async def catch_up(self) -> None:
+        await self._gate.catch_up_with_users()
 
     def knows(self, resource: Resource) -> bool:
         user = self._gate.logins.user_of(self._token, self._peer)

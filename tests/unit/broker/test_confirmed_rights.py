@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from dledger.state.users.values import Action, ResourceKind
+from dledger_broker.append.stream import AppendSession
 from dledger_broker.rpc.calls import Calls
 from dledger_broker.rpc.streams import (
     Streams,
@@ -19,7 +20,9 @@ from dledger_broker.security.access import Access
 from dledger_broker.security.gate import LOGIN_KEY, Confirm, Gate, Need
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.v1 import delivery_pb2
-from tests.unit.broker.fakes import ManualClock
+from tests.unit.broker import stream_stage
+from tests.unit.broker.fakes import ManualClock, batch
+from tests.unit.broker.stream_stage import END, Stage
 from tests.unit.broker.test_table import PEER, Refusal, Stranger, gated
 from tests.unit.security.users import allow, log_in, user_of
 
@@ -102,3 +105,37 @@ def test_a_stream_whose_right_seems_to_have_ended(confirm: Confirm | None, expec
         assert sent == [b"1"]
 
     asyncio.run(run())
+
+
+def test_a_batch_whose_right_is_in_another_group_that_lags() -> None:
+    """A process keeps users in its control group, and its other groups take batches, too."""
+
+    async def scenario() -> None:
+        bob = user_of("bob")
+        users = {"bob": bob}
+        is_led = False
+
+        async def confirm(_seconds: float) -> None:
+            if not is_led:
+                raise DledgerError(Code.NO_LEADER, "nobody leads the control group")
+            right = allow(ResourceKind.TOPIC, "*", Action.PUBLISH)
+            users["bob"] = replace(bob, policies=(right,))
+
+        gate = Gate(Access("c", proves=True), users.get, ManualClock(), on=True, confirm=confirm)
+        login = {LOGIN_KEY: log_in(gate.logins, "bob", PEER)}
+        stage = Stage()
+        stage.rule.topic_by_id = lambda topic_id: None
+        caller = gate.caller(Stranger(), login, "Append")
+        stage.session = AppendSession(stage.intake, stage.admission, caller)
+        serving = stage.start()
+        stage.put(1, batch(b"a"))
+        await stage.settled(lambda: bool(stage.rows() or stage.router.items))
+        assert [row.code for row in stage.rows()] == [Code.NO_LEADER]
+        is_led = True
+        stage.put(2, batch(b"b"))
+        await stage.settled(lambda: bool(stage.router.items))
+        stage.router.items[0].refuse(Code.SHUTTING_DOWN, "enough")
+        stage.inbox.put_nowait(END)
+        await serving
+
+    stream_stage.run(scenario)
