@@ -65,6 +65,28 @@ def test_a_drawn_secret_is_shown_once(
     assert row == {"name": "alice", "admin": True, "enabled": True, "policies": 0}
 
 
+def test_two_administrators_add_users_at_once(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other one's user is no reason to say that this one exists. Who is there, is there."""
+    answers, revisions = cluster.members["a"].answers, iter((6, 8, 8, 8))
+    answers["List"] = lambda _: pb.ListUsersReply(revision=next(revisions))
+
+    def put(data: bytes) -> pb.UserReply:
+        request = pb.PutUserRequest.FromString(data)
+        if request.known_revision < 8 or request.user.name == "alice":
+            raise DledgerError(Code.USER_EXISTS, "users have changed, or the user is there")
+        return pb.UserReply(user=request.user, revision=9)
+
+    answers["Put"] = put
+    assert cluster.run("acl", "user", "add", "bob") == 0
+    assert asked(cluster).known_revision == 8
+    capsys.readouterr()
+    assert cluster.run("acl", "user", "add", "alice") != 0
+    assert "USER_EXISTS" in capsys.readouterr().err
+    assert [name for name, _ in cluster.members["a"].calls].count("Put") == 3
+
+
 def test_a_secret_goes_to_a_file_that_nobody_else_reads(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ of an admin, and its calls about consumer groups and users. Not: topics, members
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
 
 from dledger_client import _machine
 from dledger_client._core.consumer.state import Place
@@ -28,6 +28,7 @@ from dledger_client._shell.group.objects import ConsumerGroups, group_of
 from dledger_client._shell.queries import Queries
 from dledger_client._shell.wire import parse_addresses
 from dledger_client.config import ConnectionConfig
+from dledger_client.errors import UserExists
 from dledger_client.model import (
     ConsumerGroup,
     ConsumerGroupSettings,
@@ -38,6 +39,9 @@ from dledger_client.model import (
 )
 from dledger_proto.login.derivation import SALT_SIZE
 from dledger_proto.v1 import users_pb2 as upb
+
+CREATIONS_MAX: Final = 10
+"""Tries to create a user, each in a newer list: others changed users before the last one came."""
 
 
 class AsyncGroupAdministration:
@@ -247,12 +251,6 @@ class AsyncGroupAdministration:
         changed since. UserNotFound, or with `create` UserExists. A creation names the list that
         it read first: a late copy of it brings back no user that was deleted meanwhile.
         """
-        group = await self._queries.control_group()
-        if create and not known_revision:
-            newest = await self._cluster.call(
-                calls.LIST_USERS, upb.ListUsersRequest(limit=1), group=group
-            )
-            known_revision = newest.revision
         request = upb.PutUserRequest(
             user=user_request(user), create=create, known_revision=known_revision
         )
@@ -261,7 +259,30 @@ class AsyncGroupAdministration:
             request.user.credentials.CopyFrom(
                 credentials_of(secret, salt, is_drawn=secret_is_drawn)
             )
-        method = calls.PUT_USER if known_revision else calls.CHANGE_USER
+        group = await self._queries.control_group()
+        if create and not known_revision:
+            return await self._create_user(request, group)
+        return await self._put_user(request, group)
+
+    async def _create_user(self, request: upb.PutUserRequest, group: str) -> UserChange:
+        """Create a user in the newest list: in a newer one, when others change users meanwhile."""
+        refused: UserExists | None = None
+        for _ in range(CREATIONS_MAX):
+            newest = await self._cluster.call(
+                calls.LIST_USERS, upb.ListUsersRequest(limit=1), group=group
+            )
+            if refused is not None and newest.revision <= request.known_revision:
+                break  # the list is the one that was named, so the user is in it
+            request.known_revision = newest.revision
+            try:
+                return await self._put_user(request, group)
+            except UserExists as error:
+                refused = error
+        assert refused is not None, "each round returns, or is refused"
+        raise refused
+
+    async def _put_user(self, request: upb.PutUserRequest, group: str) -> UserChange:
+        method = calls.PUT_USER if request.known_revision else calls.CHANGE_USER
         return change_of(await self._cluster.call(method, request, group=group))
 
     async def delete_user(self, name: str) -> UserChange:
