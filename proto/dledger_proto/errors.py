@@ -160,7 +160,7 @@ MEANINGS: Final[dict[Code, Meaning]] = {
     Code.GROUP_PAUSED: _later("the consumer group is paused: resume it when its cause is gone"),
     Code.UNAUTHENTICATED: _no("nobody has logged in who may make this call"),
     Code.USER_NOT_FOUND: _no("no such user"),
-    Code.USER_EXISTS: _no("a user of this name exists and is another"),
+    Code.USER_EXISTS: _no("a user of this name exists and is another, or users have changed since"),
     Code.UNKNOWN_PRODUCER: _no("the producer id is not registered or has expired"),
     Code.STALE_EPOCH: _no("a newer epoch of this producer is registered"),
     Code.SEQUENCE_GAP: _no("the batch does not follow the producer's last sequence"),
