@@ -29,7 +29,7 @@ from dledger_proto.network.addresses import check_address, split_address
 from dledger_proto.network.tls import TlsError, TlsFolder
 from dledger_proto.network.tls_files import FOLDER_VARIABLE
 from dledger_proto.rpc.raw import CHANNEL_OPTIONS, Metadata, open_sync_channel, sync_unary
-from dledger_proto.rpc.status import from_rpc_error
+from dledger_proto.rpc.status import answer_of, from_rpc_error
 from dledger_proto.v1.broker_pb2 import DescribeTopicRequest, StatusReply, StatusRequest, Topic
 from dledger_proto.v1.broker_pb2_grpc import AdminStub
 from dledger_proto.v1.routes_pb2 import (
@@ -161,10 +161,10 @@ class Cluster:
             request = RoutesRequest(topics=[NO_SUCH_TOPIC]).SerializeToString()
             try:
                 data = self._logged_in(address, channel, partial(get, request), write=False)
+                self._routes = answer_of(RoutesReply, data, write=False)
             except DledgerError as error:
                 problem, refusal = f"name server {address}: {error.detail}", error
                 continue
-            self._routes = RoutesReply.FromString(data)
             if self._inside:
                 self._step_inside(self._routes)
             return self._routes

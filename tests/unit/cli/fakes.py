@@ -25,12 +25,21 @@ SERVICES = {
         "Status", "TransferLeadership", "LiftQuarantine",
     ],
     "dledger.v1.Broker": ["QueueOffsets", "OffsetByTime", "CommitOffsets", "ReadOffsets"],
+    "dledger.v1.Routes": ["Get"],
     "dledger.v1.Users": ["Put", "Delete", "Describe", "List"],
     "dledger.v1.Delivery": ["ReadProgress", "ResumeGroup", "NudgeConsumers"],
 }  # fmt: skip
 
 Answer = Callable[[bytes], Any]
 """Request bytes to a reply message; raises DledgerError to refuse."""
+
+
+class Garbled:
+    """An answer that is no message."""
+
+    def SerializeToString(self) -> bytes:
+        """Return what no message looks like."""
+        return b"\xff"
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pytest
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.login.derivation import keys_of
 from dledger_proto.v1 import users_pb2 as pb
-from tests.unit.cli.fakes import FakeCluster, fake_cluster
+from tests.unit.cli.fakes import FakeCluster, Garbled, fake_cluster
 
 ALICE = pb.User(name="alice", is_admin=True)
 CHOSEN = "correct horse battery"
@@ -212,13 +212,6 @@ def test_words_that_are_no_policy(
     assert cluster.run("acl", "policy", "add", "alice", *words) == 2
     assert problem in capsys.readouterr().err
     assert not cluster.members["a"].calls
-
-
-class Garbled:
-    """An answer that is no message."""
-
-    def SerializeToString(self) -> bytes:
-        return b"\xff"
 
 
 def test_an_answer_that_is_none_is_no_outcome(

@@ -14,7 +14,7 @@ from dledger_proto.exit_codes import Exit
 from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import delivery_pb2 as dpb
 from tests.ports import free_port
-from tests.unit.cli.fakes import FakeCluster, fake_cluster
+from tests.unit.cli.fakes import FakeCluster, Garbled, fake_cluster
 
 TOPIC = pb.Topic(
     id=bytes(range(16)), name="t", layout_version=1, write_queues=2, read_queues=2, permission=6,
@@ -254,6 +254,19 @@ def test_no_name_server(capsys: pytest.CaptureFixture[str]) -> None:
         f"error: name server {address} cannot be reached; is it running (dledger up), and is "
         "--name-servers right?\n"
     )
+
+
+def test_a_name_server_whose_answer_is_none(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Something else may listen there. It is passed over like one that cannot be reached."""
+    member = cluster.members["a"]
+    member.answers["Get"] = lambda _: Garbled()
+    assert main(["topic", "list", "-n", member.address]) == 3
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: name server {member.address}: the answer is no RoutesReply")
+    member.answers["ListTopics"] = lambda _: pb.ListTopicsReply()
+    assert main(["topic", "list", "-n", f"{member.address},{cluster.name_server}"]) == 0
 
 
 def test_second_name_server_is_asked(
