@@ -8,6 +8,7 @@ import pytest
 
 from dledger.state.users.values import Action, ResourceKind
 from dledger_broker.append.stream import AppendSession
+from dledger_broker.cluster.channels import GROUP_KEY
 from dledger_broker.rpc.calls import Calls
 from dledger_broker.rpc.streams import (
     Streams,
@@ -19,6 +20,7 @@ from dledger_broker.security import deciding
 from dledger_broker.security.access import Access
 from dledger_broker.security.gate import LOGIN_KEY, Confirm, Gate, Need
 from dledger_proto.errors import Code, DledgerError
+from dledger_proto.v1 import broker_pb2 as pb
 from dledger_proto.v1 import delivery_pb2
 from tests.unit.broker import stream_stage
 from tests.unit.broker.fakes import ManualClock, batch
@@ -139,3 +141,18 @@ def test_a_batch_whose_right_is_in_another_group_that_lags() -> None:
         await serving
 
     stream_stage.run(scenario)
+
+
+def test_a_call_for_the_control_group_at_a_member_of_another() -> None:
+    """Nothing of it can be confirmed here but users: a no is a no, and not UNAVAILABLE for ever."""
+
+    async def run() -> None:
+        calls = gated(user_of("bob"))
+        request = pb.CreateTopicRequest(name="t").SerializeToString()
+        (row,) = (row for row in ROWS if row.name == "CreateTopic")
+        login = log_in(calls.gate.logins, "bob", PEER)
+        context = Stranger((LOGIN_KEY, login), (GROUP_KEY, "control"))
+        with pytest.raises(Refusal, match=r"^NO_PERMISSION$"):
+            await calls.answer(row, request, cast("RawContext", context))
+
+    asyncio.run(run())
