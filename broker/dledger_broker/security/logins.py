@@ -33,6 +33,8 @@ WAITS_MAX: Final = 10_000
 """Of users at addresses; those that were refused longest ago are forgotten first."""
 WAIT_MIN_SECONDS: Final = 0.1
 WAIT_MAX_SECONDS: Final = 30.0
+UNDECIDED_WAIT_MAX_SECONDS: Final = 1.0
+"""After proofs that this member could not decide about: their secret may be the right one."""
 REFUSALS_FREE: Final = 3
 """So many refused proofs in a row cause no wait: a secret may just have been changed."""
 
@@ -124,7 +126,8 @@ class Logins:
         user = proof.user
         current = self._find_user(proof.asked.user)
         if not proven or user is None or not user.is_enabled or not _is_still(user, current):
-            self._refused(proof.asked.user, peer, now)
+            longest = WAIT_MAX_SECONDS if proof.is_current else UNDECIDED_WAIT_MAX_SECONDS
+            self._refused(proof.asked.user, peer, now, longest)
             if not proof.is_current:
                 sentence = "this member has no leader to ask, and may know an older secret"
                 raise DledgerError(Code.UNAVAILABLE, sentence)
@@ -163,13 +166,13 @@ class Logins:
                 Code.BUSY, f"too many refused logins of this user here: wait {until - now:.1f} s"
             )
 
-    def _refused(self, user: str, peer: str, now: float) -> None:
+    def _refused(self, user: str, peer: str, now: float, longest: float) -> None:
         key = user, host_of(peer)
         times = self._waits.pop(key, (0, now))[0] + 1
         seconds = 0.0
         if times > REFUSALS_FREE:
             seconds = WAIT_MIN_SECONDS * 2.0 ** min(times - REFUSALS_FREE - 1, 20)
-        self._waits[key] = times, now + min(seconds, WAIT_MAX_SECONDS)
+        self._waits[key] = times, now + min(seconds, longest)
         if len(self._waits) > WAITS_MAX:
             self._waits.popitem(last=False)
 
