@@ -19,7 +19,7 @@ COMPACTS_SHARE = 0.4
 USERS_SHARE = 0.4
 SMALL_TABLES_SHARE = 0.75
 ASYNC_SHARE = 0.12
-EXPIRY_SHARE = 0.4
+EXPIRY_SHARE = 0.5
 """Of the worlds with small tables and an administrator: consumer groups expire."""
 GROUPS = (72, 23, 5)
 """How often a world has one, two and three groups."""

@@ -113,5 +113,5 @@ def _group(random: Random, name: str, consumers: tuple[str, ...]) -> SharePlan:
         polls_share=0.0 if order is not ConsumeOrder.CONCURRENT else random.choice((0.0, 0.5, 1.0)),
         failing_share=random.choice((0.0, 0.05, 0.2)),
         slow=random.choice((0.0, 0.02, 0.2)),
-        upset=random.choice((4.0, 8.0, 16.0)),
+        upset=random.choice((3.0, 6.0, 12.0)),
     )

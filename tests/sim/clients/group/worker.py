@@ -32,7 +32,7 @@ from tests.sim.world.clock import true_ms
 if TYPE_CHECKING:
     from tests.sim.world.world import World
 
-UPSETS: Final = {"kill": 4, "close": 3, "pause": 3}
+UPSETS: Final = {"kill": 4, "close": 3, "pause": 6}
 PAUSE_MAX: Final = 8.0
 AWAY_MAX: Final = 3.0
 HANGING_SHARE: Final = 0.01
