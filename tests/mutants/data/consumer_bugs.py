@@ -15,6 +15,8 @@ DISPATCH: Final = "test_dispatch"
 COMPACTED: Final = "test_compacted"
 FETCHING: Final = "dledger_client._core.consumer.core:ConsumerCore"
 
+PORTIONS: Final = "unit.broker.test_portions"
+
 CONSUMER_BUGS: Final[Sequence[Mutant]] = (
     Mutant(
         "consumer-late-callback-advances-the-floor",
@@ -221,5 +223,29 @@ CONSUMER_BUGS: Final[Sequence[Mutant]] = (
             "unit.client.test_push_promises."
             "test_a_slow_listener_does_not_have_its_backlog_fetched_over_and_over"
         ],
+    ),
+    Mutant(
+        "frames-of-a-reader-that-left-stay-counted",
+        "readers that come and go fill the bound for frames, and shrink those of all others",
+        [
+            Edit(
+                "dledger_broker.read.portions:Portions.close",
+                "ahead.result().give_up()",
+                "pass",
+            )
+        ],
+        [f"{PORTIONS}.test_what_was_read_ahead_is_given_up_with_its_reader"],
+    ),
+    Mutant(
+        "damage-is-everybodys",
+        "what cannot be read in one queue ends the frames of all that are read with it",
+        [
+            Edit(
+                "dledger_broker.read.frames:Unread.read",
+                "except FAILURES as error:",
+                "except ZeroDivisionError as error:",
+            )
+        ],
+        [f"{PORTIONS}.test_what_cannot_be_read_is_told_of_its_own_queue_alone"],
     ),
 )

@@ -221,9 +221,9 @@ RETENTION_BUGS: Final[Sequence[Mutant]] = (
         "a reader that looked before a batch moved is told that it is trimmed",
         [
             Edit(
-                "dledger_broker.read.fetch:FetchSession._prepare",
-                "except SpanGone:",
-                "except ZeroDivisionError:",
+                "dledger_broker.read.frames:Frames._outcome",
+                "isinstance(found, SpanGone)",
+                "isinstance(found, ZeroDivisionError)",
             ),
         ],
         ["unit.broker.test_fetch_carried.test_a_batch_that_moves_before_it_is_read_is_read_again"],

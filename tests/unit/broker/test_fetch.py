@@ -17,7 +17,8 @@ from dledger_broker.group.long_poll import LongPoll
 from dledger_broker.metrics.meters import GroupMeters
 from dledger_broker.read.assignments import Assignment, FetchOptions
 from dledger_broker.read.batches import read_batches, read_runs
-from dledger_broker.read.fetch import FRAME_COPIES, FetchSession
+from dledger_broker.read.fetch import FetchSession
+from dledger_broker.read.portions import FRAME_COPIES
 from dledger_broker.rpc.admission import FETCH_FRAME_MIN
 from dledger_proto.errors import Code, DledgerError
 from dledger_proto.rpc.frames import FETCH_HEADER_SIZE, FETCH_ROW_SIZE, FetchFrame, parse_fetches
