@@ -116,7 +116,8 @@ def _rebind(stack: ExitStack, home: str, old: Any, new: Any) -> None:
     """Replace a module's function in every module of ours that imported it by name."""
     import sys
 
-    for module_name, module in sorted(sys.modules.items()):
+    # A copy: a thread of an earlier test may import something meanwhile.
+    for module_name, module in sorted(sys.modules.copy().items()):
         if module is None or module_name == home:
             continue
         if not module_name.startswith(("dledger", "tests.")):
