@@ -59,15 +59,17 @@ def free_ports(count: int, width: int = 1) -> list[int]:
     first, last = outgoing_range()
     # Processes that begin at the same time begin at different places.
     for port in candidates(first, last, os.getpid() * 101):
+        if len(found) == count:
+            break
         wanted = range(port, port + width)
         with contextlib.ExitStack() as sockets:
             if all(_take(one, sockets, is_kept=first <= one <= last) for one in wanted):
                 found.append(port)
                 _given.update(wanted)
                 _held.append(sockets.pop_all())
-        if len(found) == count:
-            return found
-    raise OSError(f"{count} free ports are wanted: {found} are free")
+    if len(found) < count:
+        raise OSError(f"{count} free ports are wanted, {len(found)} are free")
+    return found
 
 
 def _take(port: int, sockets: contextlib.ExitStack, *, is_kept: bool) -> bool:
