@@ -89,8 +89,11 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
             async def dledger(*arguments: str) -> object:
                 code = await asyncio.to_thread(main, [*arguments, *at, "--json"])
                 out = capsys.readouterr()
-                # The members of this process write their lines to the same stream.
-                return json.loads(out.out.splitlines()[-1]) if code == 0 else (code, out.err)
+                if code != 0:
+                    return code, out.err
+                # The members of this process write their lines to the same stream, also later.
+                lines = out.out.splitlines()
+                return next(json.loads(line) for line in lines if line.startswith(("{", "[")))
 
             made = await dledger(
                 "group", "create", "billing", "--order", "queue", "--retry-delays", "1s,1m",
