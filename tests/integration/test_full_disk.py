@@ -27,8 +27,11 @@ from dledger_client import (
     UnknownOutcome,
 )
 from dledger_proto.errors import Code
+from dledger_proto.network.ports import free_ports
 from jepsen_tests.backends.troubles.loop_disk import LoopDisk, why_not
+from tests.http_page import ask
 from tests.integration.cluster import eventually
+from tests.integration.watched import Scraped
 
 MIB = 1 << 20
 TOPIC = "full"
@@ -85,6 +88,17 @@ async def _refused(producer: AsyncProducer) -> bool:
     return False
 
 
+async def _is_saved(cluster: LocalCluster) -> bool:
+    """Tell whether no member has anything to save. A disk that fills up within a save ends it."""
+    for own in cluster.own_settings.values():
+        port = int(str(own["metrics.listen"]).rpartition(":")[2])
+        scraped = Scraped((await ask(port, "/metrics"))[1])
+        places = (scraped.value("dledger_log_index", place=each) for each in ("applied", "saved"))
+        if len(set(places)) > 1:
+            return False
+    return True
+
+
 async def _story(cluster: LocalCluster, disk: LoopDisk) -> None:
     stored: list[bytes] = []
     config = ProducerConfig(timeout_ms=1_500)
@@ -109,6 +123,7 @@ async def _story(cluster: LocalCluster, disk: LoopDisk) -> None:
 
         assert await send(b"before")
         for left_bytes in (32 * MIB, 0):
+            await eventually(lambda: _is_saved(cluster), "everything is saved")
             _fill(disk, left_bytes)
             await eventually(lambda: _refused(producer), f"refusals with {left_bytes} bytes", 30)
             there = await _bodies(cluster.name_server)
@@ -132,6 +147,12 @@ def _cluster_on_one_disk(
 ) -> Generator[tuple[LocalCluster, LoopDisk]]:
     cluster = LocalCluster(folder / "cluster", settings=settings)
     with LoopDisk(folder / "image", folder / "disk", disk_bytes) as disk:
+        cluster.prepare()
+        ports = free_ports(len(cluster.member_names))
+        cluster.own_settings = {
+            name: {"metrics.listen": f"127.0.0.1:{port}"}
+            for name, port in zip(cluster.member_names, ports, strict=True)
+        }
         cluster.prepare()
         for name in cluster.member_names:
             (disk.mount / name).mkdir()
