@@ -90,19 +90,20 @@ class FetchSession:
         try:
             while not is_over:
                 portion = await portions.next()
+                portion.give_up()  # the message counts the frames
                 is_over = portion.ends_round
                 frames: list[bytes] = []
                 for assignment, prepared in portion.frames:
-                    if prepared is None:
-                        if with_empty:
-                            frames.append(self._frames.empty(assignment))
-                            assignment.is_over = with_empty = options.once
+                    if prepared is not None:
+                        any_sent = True
+                    elif with_empty:
+                        prepared = self._frames.empty(assignment)
+                        with_empty = options.once
+                    else:
                         continue
-                    any_sent = True
                     assignment.offset = prepared.next_offset
                     assignment.is_over = prepared.is_error or options.once
                     frames.append(prepared.frame)
-                portion.give_up()
                 if portion.was_cold:
                     portions.read_ahead()
                 for frame in frames:

@@ -80,9 +80,13 @@ class Frames:
         self._queries = view.machine.queries
         self._log = view.log
 
-    def empty(self, assignment: Assignment) -> bytes:
-        """Return a frame that says that nothing is new."""
-        return self._without_rows(assignment, self._bounds(assignment))
+    def empty(self, assignment: Assignment) -> Prepared:
+        """Return a frame that says that nothing is new, or why the queue cannot be read now."""
+        try:
+            bounds = self._bounds(assignment)
+        except FAILURES as error:
+            return self._error(assignment, error, (-1, -1))
+        return Prepared(self._without_rows(assignment, bounds), assignment.offset)
 
     def has_more(self, assignment: Assignment) -> bool:
         """Return whether there is a next frame."""

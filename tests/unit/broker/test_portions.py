@@ -12,7 +12,7 @@ import pytest
 from dledger.log.errors import SpanGone
 from dledger.types import Span
 from dledger_broker.read.assignments import FetchOptions
-from dledger_proto.errors import Code
+from dledger_proto.errors import Code, DledgerError
 from tests.unit.broker.test_fetch import FakeLog, Stage, bodies, source
 from tests.waiting import until
 
@@ -145,5 +145,35 @@ def test_a_reader_that_leaves_leaves_nothing_counted(seed: int) -> None:
         await asyncio.wait([task])
         pool.shutdown()
         await until(lambda: not stage.admission.fetch_bytes.used, "nothing is counted")
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_ends_while_others_are_read_is_told_alone() -> None:
+    """Its queue was empty at the look, and has no end to tell of when its turn comes."""
+
+    async def run() -> None:
+        stage, _ = cold_stage(2)
+        queries, ends = stage.queries, threading.Event()
+        bounds = queries.queue_bounds
+
+        def bounds_of(topic_id: bytes, queue: int) -> tuple[int, int]:
+            if queue == 7 and ends.is_set():
+                raise DledgerError(Code.TOPIC_NOT_FOUND, "no such topic")
+            return bounds(topic_id, queue)
+
+        class Noting(FakeLog):
+            def read_span(self, span: Span) -> bytes:
+                ends.set()
+                return super().read_span(span)
+
+        log = Noting()
+        log.data, log.tail_from = stage.log.data, stage.log.tail_from
+        stage.log = log
+        setattr(queries, "queue_bounds", bounds_of)  # noqa: B010
+        frames = await stage.once(*(source(0, queue, queue) for queue in (0, 7, 1)))
+        assert [each.code for each in frames] == [Code.OK, Code.TOPIC_NOT_FOUND, Code.OK]
+        assert [bodies(each) for each in (frames[0], frames[2])] == [[b"A"], [b"A"]]
+        assert stage.admission.fetch_bytes.used == 0
 
     asyncio.run(run())
