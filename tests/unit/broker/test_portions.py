@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from dledger.log.errors import SpanGone
+from dledger.state.values import QueueSpan
 from dledger.types import Span
 from dledger_broker.read.assignments import FetchOptions
+from dledger_broker.read.portions import LOOKS_AT_ONCE
 from dledger_proto.errors import Code, DledgerError
 from tests.unit.broker.test_fetch import FakeLog, Stage, bodies, source
 from tests.waiting import until
@@ -175,5 +178,33 @@ def test_a_topic_that_ends_while_others_are_read_is_told_alone() -> None:
         assert [each.code for each in frames] == [Code.OK, Code.TOPIC_NOT_FOUND, Code.OK]
         assert [bodies(each) for each in (frames[0], frames[2])] == [[b"A"], [b"A"]]
         assert stage.admission.fetch_bytes.used == 0
+
+    asyncio.run(run())
+
+
+def test_looks_at_many_queues_leave_the_loop_to_others_in_between() -> None:
+    """Heartbeats and sends must not wait until a thousand queues are looked up."""
+
+    async def run() -> None:
+        stage, _ = cold_stage(100)
+        turn, looks = 0, Counter[int]()
+        spans = stage.queries.spans
+
+        def counted(topic_id: bytes, queue: int, offset: int, size: int) -> list[QueueSpan]:
+            looks[turn] += 1
+            return spans(topic_id, queue, offset, size)
+
+        async def others() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        setattr(stage.queries, "spans", counted)  # noqa: B010
+        task = asyncio.get_running_loop().create_task(others())
+        await stage.once(*(source(0, queue, queue) for queue in range(100)))
+        task.cancel()
+        assert looks.total() == 100
+        assert max(looks.values()) <= LOOKS_AT_ONCE
 
     asyncio.run(run())
