@@ -173,7 +173,10 @@ class Elections:
 
     def dial_failed(self, peer: MemberId) -> None:
         """The first dial after a link was refused, or not answered in time (D17)."""
-        if self._context.engine.leader == peer:
+        context = self._context
+        if peer == context.journal.vote:
+            self._voted_at = -math.inf  # it is gone: no words of it are on their way
+        if context.engine.leader == peer:
             self._lose_leader("redial failed")
 
     def _lose_leader(self, why: str) -> None:

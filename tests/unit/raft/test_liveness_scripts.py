@@ -362,7 +362,8 @@ def test_d17_a_refused_redial_starts_an_election_at_once_and_votes_split_briefly
         assert world.until_led(3.0) <= 0.6
 
 
-def test_d17_a_voter_helps_nobody_to_depose_the_winner() -> None:
+@pytest.mark.parametrize("winner_dies", [False, True])
+def test_d17_a_voter_helps_nobody_to_depose_the_winner(winner_dies: bool) -> None:
     world = World("abcde")
     world.elect("a").kill()
     world.hold_all()
@@ -382,7 +383,10 @@ def test_d17_a_voter_helps_nobody_to_depose_the_winner() -> None:
 
     assert not would_vote(1, "d")
     assert would_vote(2, "b"), "its own round was lost"
-    world.run(0.06)
+    if winner_dies:
+        winner.kill()
+    else:
+        world.run(0.06)
     assert would_vote(3, "d"), "the winner did not speak"
 
 
