@@ -168,11 +168,12 @@ class Logins:
 
     def _refused(self, user: str, peer: str, now: float, longest: float) -> None:
         key = user, host_of(peer)
-        times = self._waits.pop(key, (0, now))[0] + 1
+        times, until = self._waits.pop(key, (0, now))
+        times += 1
         seconds = 0.0
         if times > REFUSALS_FREE:
             seconds = WAIT_MIN_SECONDS * 2.0 ** min(times - REFUSALS_FREE - 1, 20)
-        self._waits[key] = times, now + min(seconds, longest)
+        self._waits[key] = times, max(until, now + min(seconds, longest))
         if len(self._waits) > WAITS_MAX:
             self._waits.popitem(last=False)
 
